@@ -1,0 +1,19 @@
+"""Bounds: lower bounds of output rows over weight boxes and input regions, one signature for all."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from torch import Tensor
+
+from bnncert.bounds import interval, linear, linear_forward
+from bnncert.box import Box
+from bnncert.network import Network
+from bnncert.specification import Region
+
+Bound: TypeAlias = Callable[[Network, Box, Region, Tensor, Tensor], Tensor]
+
+BOUNDS: dict[str, Bound] = {
+    "lbp": linear.row_bounds,
+    "lbp-forward": linear_forward.row_bounds,
+    "ibp": interval.row_bounds,
+}

@@ -1,0 +1,185 @@
+"""LBP, backward: linear bounds of output rows, walked from the output to the input, weights in boxes.
+
+To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through it. The output rows are
+pulled from the start, so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are those of
+the same walk from each neuron, intersected with interval arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.batching import slices
+from bnncert.bounds.interval import dense_image, interval_rows
+from bnncert.products import dot, through
+from bnncert.bounds.relaxations import Relaxation, image, relax
+from bnncert.box import Box, intersect
+from bnncert.network import Dense, Flatten, Network, Shape
+from bnncert.rounding import TINY, UNIT, gamma
+from bnncert.specification import Region
+
+WORKING_TENSORS = 6  # of the rows' size, alive at once in a pull
+
+
+class Step(Protocol):
+    """One layer as the backward walk sees it."""
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """rows·layer(h) >= new rows·h + constant for every h in the layer's input box; rows [B or 1, R, ...]."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DenseStep:
+    """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ, for W in Wc ± Wr and |h| <= κ h + δ.
+
+    The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0 (there the box costs
+    nothing in tightness), κ = -1 where h <= 0, in between the McCormick envelope. `size` >= |Wc||h| + Wr|h| + |b|
+    scales the rounding error, since (|A| |W|) |h| = |A| (|W| |h|).
+    """
+
+    center: Tensor  # [in, out] or [B, in, out]
+    radius: Tensor | None
+    bias_center: Tensor | None
+    bias_radius: Tensor | None
+    chord_slope: Tensor  # κ [B, in]
+    chord_lift: Tensor  # δ [B, in]
+    size: Tensor  # [B, out]
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        magnitude = rows.abs()
+        pulled = rows @ self.center.mT
+        constant = -4 * gamma(sum(self.center.shape[-2:]) + 64) * dot(magnitude, self.size) - TINY
+        if self.radius is not None:
+            spread = magnitude @ self.radius.mT
+            pulled = pulled - spread * self.chord_slope.unsqueeze(1)
+            constant = constant - dot(spread, self.chord_lift)
+        if self.bias_center is not None and self.bias_radius is not None:
+            constant = constant + dot(rows, self.bias_center) - dot(magnitude, self.bias_radius)
+        return pulled, constant
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationStep:
+    """A f(z) >= A⁺ (lower line) + A⁻ (upper line)."""
+
+    relaxation: Relaxation
+    size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        lines = self.relaxation
+        positive, negative = rows.clamp_min(0), rows.clamp_max(0)
+        pulled = positive * lines.lower_slope.unsqueeze(1) + negative * lines.upper_slope.unsqueeze(1)
+        constant = dot(positive, lines.lower_intercept) + dot(negative, lines.upper_intercept)
+        return pulled, constant - gamma(rows.shape[-1] + 64) * dot(rows.abs(), self.size) - TINY
+
+
+@dataclass(frozen=True)
+class FlattenStep:
+    """Rows over a vector, seen again as rows over the shape it was flattened from."""
+
+    shape: Shape
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return rows.unflatten(-1, self.shape), rows.new_zeros(1, 1)
+
+
+def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
+    """Lower bounds [B, R] of rows·y + offsets for all weights of the box and all x of the region.
+
+    weights: [size], shared by the batch, or [B, size], one box an input.
+    """
+    paired = weights.lower.dim() == 2
+    each = bytes_each(network, rows.shape[1], paired)
+    parts = []
+    for part in slices(len(region), each, rows.device):
+        box = weights[part] if paired else weights
+        steps, outputs = trace(network, box, region[part])
+        backward = walk(steps, region[part], rows[part]) + offsets[part] - 4 * UNIT * offsets[part].abs()
+        parts.append(torch.maximum(backward, interval_rows(outputs, rows[part], offsets[part])))
+    return torch.cat(parts)
+
+
+def bytes_each(network: Network, rows: int, paired: bool) -> int:
+    """Working memory of one input: the rows of the widest hidden layer, both ends, over the widest activation."""
+    widest = max(math.prod(shape) for shape in network.shapes)
+    hidden = max((layer.outputs for layer in network.layers[1:-1] if isinstance(layer, Dense)), default=0)
+    return 8 * (WORKING_TENSORS * widest * max(rows, 2 * hidden) + 4 * network.size * paired)
+
+
+def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], Box]:
+    """Every layer as a step, with sound hidden intervals, and the interval of the outputs."""
+    steps: list[Step] = []
+    h, linear = region.box, region.norm == "linf"
+    parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
+    for i, (layer, (lower, upper)) in enumerate(zip(network.layers, parameters, strict=True)):
+        if isinstance(layer, Dense):
+            steps.append(dense_step(lower, upper, h))
+            h = dense_image(lower, upper, h)
+            # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
+            if not linear and i + 1 < len(network.layers):
+                h = intersect(h, _neurons(steps, region, layer.outputs))
+            linear = False
+        elif isinstance(layer, Flatten):
+            steps.append(FlattenStep(network.shapes[i]))
+            h = h.reshape(len(region), -1)
+        else:
+            lines = relax(layer, h)
+            slope = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())
+            lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
+            steps.append(ActivationStep(lines, slope * h.magnitude + lift))
+            h, linear = image(layer, h), False
+    return steps, h
+
+
+def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
+    """Lower bounds [B, R] of rows·(last step's output) over the region."""
+    value = torch.zeros((), dtype=torch.float64, device=rows.device)
+    for step in reversed(steps):
+        rows, constant = step.pull(rows)
+        value = value + constant
+    return value + region.minimum(rows)
+
+
+def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> DenseStep:
+    center, radius = _center_radius(lower[0], upper[0])
+    bias = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
+    slope, lift = _chord_of_magnitude(h)
+    largest = torch.maximum(lower[0].abs(), upper[0].abs())
+    size = through(h.magnitude, largest)
+    if len(lower) > 1:
+        size = size + torch.maximum(lower[1].abs(), upper[1].abs())
+    return DenseStep(center, radius if bool((radius > 0).any()) else None, *bias, slope, lift, size)
+
+
+def _neurons(steps: list[Step], region: Region, width: int) -> Box:
+    """The interval of each of `width` neurons after the last step: the walk from e_i and from -e_i."""
+    identity = torch.eye(width, dtype=torch.float64, device=region.center.device)
+    signed = torch.cat([identity, -identity]).unsqueeze(0)
+    each = 8 * WORKING_TENSORS * len(region) * max(width, region.center[0].numel())
+    bounds = [walk(steps, region, signed[:, part]) for part in slices(2 * width, each, signed.device)]
+    lower, upper = torch.cat(bounds, 1).split(width, 1)
+    return Box(lower, -upper)
+
+
+def _center_radius(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """[lower, upper] within center ± radius."""
+    center = lower / 2 + upper / 2
+    radius = torch.maximum(center - lower, upper - center)
+    return center, torch.where(radius > 0, radius * (1 + 4 * UNIT) + TINY, radius)
+
+
+def _chord_of_magnitude(h: Box) -> tuple[Tensor, Tensor]:
+    """κ, δ with |h| <= κ h + δ on the box: |h| is convex, so it is enough at the ends."""
+    if bool((h.lower >= 0).all()):
+        return torch.ones_like(h.lower), torch.zeros_like(h.lower)
+    width = h.upper - h.lower
+    signed = (h.lower < 0) & (h.upper > 0)
+    slope = torch.where(signed, (h.upper + h.lower) / width, torch.where(h.lower >= 0, 1.0, -1.0)).clamp(-1, 1)
+    lift = torch.maximum(h.lower.abs() - slope * h.lower, h.upper.abs() - slope * h.upper)
+    return slope, torch.where(signed, lift * (1 + 8 * UNIT) + TINY, 0.0)

@@ -1,0 +1,128 @@
+"""LBP-forward, as published with the paper: every neuron carries a lower and an upper function that is linear in the
+input and in all weights so far, and the output logits are compared apart. Kept to reproduce the paper's numbers.
+
+Dense layer with input functions between h and lower ends g <= h, weights in [wl, wu]:
+
+    Σ_i W_ij h_i >= Σ_i wl_ij h_i + Σ_i g_i W_ij - Σ_i g_i wl_ij         (wu and <= for the upper function)
+
+with each h_i replaced by its lower or upper function by the sign of its coefficient. The functions are never written
+out: a row P·lower functions + N·upper functions (P >= 0 >= N) is evaluated by walking it back to the input. Its
+coefficient on W_ij is (P + N)_j g_i, so the minimum over the weight box is closed-form in every layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.batching import slices
+from bnncert.bounds.interval import interval_rows
+from bnncert.bounds.linear import bytes_each
+from bnncert.products import dot, through
+from bnncert.bounds.relaxations import Relaxation, relax
+from bnncert.box import Box
+from bnncert.errors import InputError
+from bnncert.network import Dense, Flatten, Network
+from bnncert.rounding import TINY, gamma
+from bnncert.specification import Region
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """One dense layer's lower and upper functions, and the activation's lines below it (none at the input)."""
+
+    lower: Tensor  # wl [in, out] or [B, in, out]
+    upper: Tensor
+    minimum: Tensor  # [B, out] min over the box of Σ_i g_i W_ij
+    maximum: Tensor
+    lower_constant: Tensor  # [B, out] bl - Σ_i g_i wl_ij
+    upper_constant: Tensor
+    size: Tensor  # [B, out] magnitude of all terms, for the rounding error
+    lines: Relaxation | None
+
+
+def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
+    """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu]; for class rows that is ζl(c) - ζu(j)."""
+    if region.norm != "linf":
+        raise InputError(f"bound lbp-forward is published for boxes only, not for {region.norm}; use --bound lbp")
+    paired = weights.lower.dim() == 2
+    each = 2 * bytes_each(network, rows.shape[-1], paired)
+    parts = []
+    for part in slices(len(region), each, rows.device):
+        logits = _logits(network, weights[part] if paired else weights, region[part])
+        parts.append(interval_rows(logits, rows[part], offsets[part]))
+    return torch.cat(parts)
+
+
+def _logits(network: Network, weights: Box, region: Region) -> Box:
+    functions: list[Functions] = []
+    lines: Relaxation | None = None
+    z = region.box.reshape(len(region), -1)
+    floor, magnitude = z.lower, z.magnitude
+    parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
+    for layer, (lower, upper) in zip(network.layers, parameters, strict=True):
+        if isinstance(layer, Flatten):
+            continue
+        if isinstance(layer, Dense):
+            functions.append(_functions(lower, upper, floor, magnitude, lines))
+            z, lines = _evaluate_neurons(functions, region, layer.outputs), None
+            floor, magnitude = z.lower, z.magnitude
+        else:
+            if lines is not None:
+                raise InputError("bound lbp-forward needs a Dense layer between activations; use --bound lbp")
+            lines = relax(layer, z)
+            floor = lines.lower_slope * z.lower + lines.lower_intercept
+            ceiling = lines.upper_slope * z.upper + lines.upper_intercept
+            slack = gamma(8) * (z.magnitude + lines.upper_intercept.abs() + lines.lower_intercept.abs()) + TINY
+            floor, magnitude = floor - slack, torch.maximum(floor.abs(), ceiling.abs()) + slack
+    if lines is None:
+        return z
+    return Box(floor, lines.upper_slope * z.upper + lines.upper_intercept + slack)
+
+
+def _functions(
+    lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], floor: Tensor, magnitude: Tensor, lines: Relaxation | None
+) -> Functions:
+    wl, wu = lower[0], upper[0]
+    positive, negative = floor.clamp_min(0), floor.clamp_max(0)
+    at_lower, at_upper = through(floor, wl), through(floor, wu)
+    minimum = through(positive, wl) + through(negative, wu)
+    maximum = through(positive, wu) + through(negative, wl)
+    # |g| may exceed |h|: it is a line's lower end, not the activation's
+    size = 3 * through(torch.maximum(magnitude, floor.abs()), torch.maximum(wl.abs(), wu.abs()))
+    low, high = -at_lower, -at_upper
+    if len(lower) > 1:
+        low, high = low + lower[1], high + upper[1]
+        size = size + torch.maximum(lower[1].abs(), upper[1].abs())
+    return Functions(wl, wu, minimum, maximum, low, high, size, lines)
+
+
+def _evaluate_neurons(functions: list[Functions], region: Region, width: int) -> Box:
+    """[ζl, ζu] of the last layer: lower functions minimised, upper functions maximised, over all boxes."""
+    identity = torch.eye(width, dtype=torch.float64, device=region.center.device).unsqueeze(0)
+    lower = _evaluate(functions, region, identity, torch.zeros_like(identity))
+    upper = -_evaluate(functions, region, torch.zeros_like(identity), -identity)
+    return Box(lower, upper)
+
+
+def _evaluate(functions: list[Functions], region: Region, positive: Tensor, negative: Tensor) -> Tensor:
+    """min over all boxes of positive·(lower functions) + negative·(upper functions) of the last layer."""
+    value = torch.zeros((), dtype=torch.float64, device=positive.device)
+    rows = positive
+    for layer in reversed(functions):
+        total, size = positive + negative, positive - negative
+        value = value + dot(total.clamp_min(0), layer.minimum) + dot(total.clamp_max(0), layer.maximum)
+        value = value + dot(positive, layer.lower_constant) + dot(negative, layer.upper_constant)
+        value = value - 4 * gamma(2 * sum(layer.lower.shape[-2:]) + 64) * dot(size, layer.size) - TINY
+        wl, wu = layer.lower.mT, layer.upper.mT
+        on_lower = positive @ wl.clamp_min(0) + negative @ wu.clamp_max(0)
+        on_upper = positive @ wl.clamp_max(0) + negative @ wu.clamp_min(0)
+        rows = on_lower + on_upper
+        if layer.lines is not None:
+            lines = layer.lines
+            value = value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
+            on_lower, on_upper = on_lower * lines.lower_slope.unsqueeze(1), on_upper * lines.upper_slope.unsqueeze(1)
+        positive, negative = on_lower, on_upper
+    return value + region.minimum(rows.unflatten(-1, region.center.shape[1:]))

@@ -1,0 +1,73 @@
+"""Certificates and results: what is claimed, with its evidence, and how both are written and read.
+
+The file format is described in docs/certificate-format.md; a checker needs nothing but that page, the posterior and
+the certificate.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from bnncert.digest import canonical_json
+from bnncert.errors import InputError
+from bnncert.files import write_atomically
+
+SCHEMA = "bnncert-certificate/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """A claim about one input: a JSON header, and the tensors it speaks of."""
+
+    header: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    def write(self, path: Path) -> None:
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors.items()}
+        write_atomically(path, save(tensors, {"bnncert": canonical_json(self.header)}))
+
+
+def read_certificate(path: str | Path) -> Certificate:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("bnncert", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, ValueError, OSError) as error:
+        raise InputError(f"{str(path)!r} is not a certificate ({error})") from error
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        raise InputError(f"{str(path)!r} is not a {SCHEMA} file; write one with 'bnncert certify'")
+    return Certificate(header, tensors)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One input's answer: lower <= P_safe <= upper, certified.
+
+    status: "certified" (lower > 0), "unverified" (nothing proved), "misclassified" (the mean network errs on the clean
+    input; counted as nothing proved) or "error". lower and upper are 0 and 1 when nothing is known.
+    """
+
+    index: int
+    label: int | None
+    predicted: int | None
+    status: str
+    lower: float
+    upper: float
+    method: str
+    eps: float
+    bound_calls: int
+    seconds: float
+    seed: int
+    certificate: Certificate | None
+
+    def line(self, certificate: str | None) -> str:
+        """The result as one JSON line, the certificate by its path."""
+        fields = {name: value for name, value in vars(self).items() if name != "certificate"}
+        return json.dumps(fields | {"certificate": certificate}, allow_nan=False)

@@ -1,0 +1,88 @@
+"""Posteriors as `.npz` with plain arrays W{i}_mean [in, out], b{i}_mean, W{i}_std, b{i}_std and optionally `meta`."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bnncert.errors import InputError
+from bnncert.network import Activation, Dense, Layer, LeakyReLU, Network, ReLU, Sigmoid, Tanh
+from bnncert.posterior import Normal
+
+LARGEST = 16 * 2**30  # bytes an archive may unpack to; more is taken for a zip bomb
+ACTIVATIONS: dict[str, Activation | None] = {
+    "relu": ReLU(),
+    "leaky_relu": LeakyReLU(),
+    "tanh": Tanh(),
+    "sigmoid": Sigmoid(),
+    "linear": None,
+    "softmax": None,  # monotone per class difference: the logits decide
+}
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """All arrays of an `.npz`, refusing pickles, object arrays and archives that unpack to too much."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise InputError(f"{str(path)!r} unpacks to more than {LARGEST >> 30} GiB; refused")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{str(path)!r} is not an .npz of plain arrays ({error}); save it with numpy.savez") from error
+
+
+def load(path: Path) -> tuple[Network, Normal]:
+    """Independent Gaussian weights of a fully connected network."""
+    arrays = read_arrays(path)
+    depth = sum(f"W{i}_mean" in arrays for i in range(len(arrays)))
+    if depth == 0:
+        raise InputError(f"{str(path)!r} holds no array 'W0_mean'; name the arrays W0_mean, b0_mean, W0_std, b0_std, W1_…")
+    layers: list[Layer] = []
+    means: list[Tensor] = []
+    stds: list[Tensor] = []
+    for i, activation in enumerate(_activations(arrays, depth, path)):
+        weights = _numbers(arrays, f"W{i}_mean", path)
+        if weights.dim() != 2:
+            raise InputError(f"{str(path)!r}: W{i}_mean has shape {tuple(weights.shape)}; give [inputs, outputs]")
+        bias = f"b{i}_mean" in arrays
+        layers += [Dense(*weights.shape, bias=bias), *([activation] if activation else [])]
+        for letter in "Wb"[: 1 + bias]:
+            mean, std = (_numbers(arrays, f"{letter}{i}_{part}", path) for part in ("mean", "std"))
+            expected = weights.shape if letter == "W" else weights.shape[1:]
+            if mean.shape != expected or std.shape != expected:
+                raise InputError(f"{str(path)!r}: {letter}{i}_mean and {letter}{i}_std must have shape {tuple(expected)}")
+            means.append(mean.flatten())
+            stds.append(std.flatten())
+    network = Network((layers[0].inputs,), tuple(layers))  # type: ignore[union-attr]
+    return network, Normal(torch.cat(means), torch.cat(stds))
+
+
+def _numbers(arrays: dict[str, NDArray[np.generic]], name: str, path: Path) -> Tensor:
+    if name not in arrays:
+        raise InputError(f"{str(path)!r} lacks the array {name!r}; every W and b needs a _mean and a _std")
+    if not np.issubdtype(arrays[name].dtype, np.floating):
+        raise InputError(f"{str(path)!r}: {name} is {arrays[name].dtype}; give floating-point numbers")
+    return torch.from_numpy(arrays[name].astype(np.float64))
+
+
+def _activations(arrays: dict[str, NDArray[np.generic]], depth: int, path: Path) -> list[Activation | None]:
+    """`meta`'s list, one a layer; without it ReLU between the layers."""
+    default = ["relu"] * (depth - 1) + ["linear"]
+    try:
+        meta = json.loads(str(arrays["meta"])) if "meta" in arrays else {}
+        names = [str(name) for name in meta.get("activations", default)]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{str(path)!r}: 'meta' is not a JSON object with a list 'activations' ({error})") from error
+    unknown = [name for name in names if name not in ACTIVATIONS]
+    if unknown or len(names) != depth:
+        raise InputError(f"{str(path)!r}: activations {names} must be {depth} of {', '.join(ACTIVATIONS)}")
+    return [ACTIVATIONS[name] for name in names]

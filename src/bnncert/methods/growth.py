@@ -1,0 +1,184 @@
+"""Growth: the loop that all box methods share, and the boxes it grows.
+
+Around each centre w a box [w - j v⁻, w + j v⁺], j = 1, 2, ..., is grown while the bound proves it safe. Methods differ in
+the rates v⁻, v⁺ and in how far they walk. Every evaluation of the bound on one box for one input is one bound call,
+failures included; an input stops at its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds import BOUNDS
+from bnncert.bounds.batching import slices
+from bnncert.box import Box
+from bnncert.errors import InputError
+from bnncert.posterior import Independent, sample
+from bnncert.problem import Problem
+
+Test: TypeAlias = Callable[[Tensor, int], Tensor]
+WALKS = ("linear", "bisection")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """v⁺ = λσ(1 + ρ·1[g >= 0]),  v⁻ = λσ(1 + ρ·1[g <= 0]),  g the sign of the row's gradient at the centre.
+
+    ρ = 0 is PIE's symmetric growth. With `zero_gradient_only` both sides grow by 1 + ρ where g = 0 and by 1 elsewhere,
+    as the code published with the paper does.
+    """
+
+    step: float
+    rho: float = 0.0
+    zero_gradient_only: bool = False
+
+    def rates(self, spread: Tensor, signs: Tensor | None) -> tuple[Tensor, Tensor]:
+        """v⁻, v⁺ for spread [n] and signs [..., n] in {-1, 0, 1}, or none for ρ = 0."""
+        if signs is None:
+            return self.step * spread, self.step * spread
+        if self.zero_gradient_only:
+            both = self.step * spread * (1 + self.rho * (signs == 0))
+            return both, both
+        down = self.step * spread * (1 + self.rho * (signs <= 0))
+        up = self.step * spread * (1 + self.rho * (signs >= 0))
+        return down, up
+
+
+@dataclass(frozen=True, eq=False)
+class GrownBox:
+    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺]; `draw` None is the posterior's centre."""
+
+    draw: int | None
+    center: Tensor
+    steps: int
+    signs: Tensor | None
+
+    def box(self, rule: Rule, spread: Tensor) -> Box:
+        return grown(self.center, self.steps, rule.rates(spread, self.signs))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the loop is asked to do."""
+
+    rule: Rule
+    samples: int
+    mean_first: bool
+    budget: int
+    bound: str
+    walk: str
+    longest: int | None = None  # steps after which a walk ends; 1 for fixed boxes
+
+    def __post_init__(self) -> None:
+        for name, value in (("samples", self.samples), ("budget", self.budget)):
+            if value < 1:
+                raise InputError(f"{name} is {value}; give at least 1")
+        if not 0 < self.rule.step < float("inf"):
+            raise InputError(f"step is {self.rule.step}; give a positive number of standard deviations")
+        if not 0 <= self.rule.rho < float("inf"):
+            raise InputError(f"rho is {self.rule.rho}; give a number of at least 0")
+        if self.bound not in BOUNDS:
+            raise InputError(f"bound {self.bound!r} is not known; choose {', '.join(BOUNDS)}")
+        if self.walk not in WALKS:
+            raise InputError(f"walk {self.walk!r} is not known; choose {', '.join(WALKS)}")
+
+
+def grow(problem: Problem, plan: Plan, seed: int) -> tuple[list[list[GrownBox]], Tensor]:
+    """Safe boxes of every input, and its bound calls [B]."""
+    posterior = independent(problem)
+    found: list[list[GrownBox]] = [[] for _ in range(len(problem))]
+    calls = torch.zeros(len(problem), dtype=torch.int64)
+    for k in range(plan.samples):
+        open_inputs = (calls < plan.budget).nonzero().squeeze(1)
+        if len(open_inputs) == 0:
+            break
+        draw = None if k == 0 and plan.mean_first else k - plan.mean_first
+        center = posterior.center if draw is None else sample(posterior, 1, seed, first=draw)[0]
+        part = problem[open_inputs.to(center.device)]
+        signs = gradient_signs(part, center) if plan.rule.rho else None
+        steps, used = _walk(plan, _test(part, plan, center, signs), plan.budget - calls[open_inputs])
+        calls[open_inputs] += used
+        for row, (i, j) in enumerate(zip(open_inputs.tolist(), steps.tolist(), strict=True)):
+            if j:
+                found[i].append(GrownBox(draw, center, j, None if signs is None else signs[row]))
+    return found, calls
+
+
+def independent(problem: Problem) -> Independent:
+    if not isinstance(problem.posterior, Independent):
+        raise InputError(
+            f"posterior family {problem.posterior.family!r} gives no mass of boxes, which sampling, PIE and GIE need"
+        )
+    return problem.posterior
+
+
+def grown(center: Tensor, steps: int, rates: tuple[Tensor, Tensor]) -> Box:
+    return Box(center - steps * rates[0], center + steps * rates[1])
+
+
+def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
+    """Sign of the gradient, with respect to the weights, of each input's smallest row at the centre: int8 [B, n]."""
+    spec, network = problem.specification, problem.network
+    smallest = problem.margins(center).argmin(-1)
+    rows = spec.rows[torch.arange(len(spec), device=center.device), smallest]  # [B, outputs]
+
+    def margin(weights: Tensor, x: Tensor, row: Tensor) -> Tensor:
+        return network.forward(weights, x.unsqueeze(0)).squeeze(0) @ row
+
+    gradient = torch.func.vmap(torch.func.grad(margin), in_dims=(None, 0, 0))
+    parts = slices(len(spec), 4 * 8 * problem.network.size, center.device)
+    signs = [gradient(center, spec.region.center[part], rows[part]).sign().to(torch.int8) for part in parts]
+    return torch.cat(signs)
+
+
+def _test(problem: Problem, plan: Plan, center: Tensor, signs: Tensor | None) -> Test:
+    """Whether the box after j steps is proved safe for the given inputs."""
+    spec, spread = problem.specification, independent(problem).spread
+
+    def bounded(inputs: Tensor, weights: Box) -> Tensor:
+        rows = BOUNDS[plan.bound](
+            problem.network, weights, spec.region[inputs], spec.rows[inputs], spec.offsets[inputs]
+        )
+        return (rows > 0).all(1).cpu()
+
+    def test(inputs: Tensor, steps: int) -> Tensor:
+        inputs = inputs.to(center.device)
+        if signs is None:  # one box for all inputs
+            return bounded(inputs, grown(center, steps, plan.rule.rates(spread, None)))
+        safe = []
+        for part in slices(len(inputs), 8 * 8 * len(center), center.device):
+            rates = plan.rule.rates(spread, signs[inputs[part]])
+            safe.append(bounded(inputs[part], grown(center, steps, rates)))
+        return torch.cat(safe)
+
+    return test
+
+
+def _walk(plan: Plan, test: Test, budget: Tensor) -> tuple[Tensor, Tensor]:
+    """Steps reached and calls used by each input, within its budget."""
+    reached = torch.zeros_like(budget)
+    failed = torch.full_like(budget, plan.longest + 1 if plan.longest else 2**31)
+    used = torch.zeros_like(budget)
+    while bool((going := (used < budget) & (failed > reached + 1)).any()):
+        tries = _next_steps(plan.walk, reached, failed)
+        for steps in tries[going].unique().tolist():
+            inputs = (going & (tries == steps)).nonzero().squeeze(1)
+            safe = test(inputs, steps)
+            used[inputs] += 1
+            reached[inputs[safe]] = steps
+            failed[inputs[~safe]] = steps
+    return reached, used
+
+
+def _next_steps(walk: str, reached: Tensor, failed: Tensor) -> Tensor:
+    """Linear: one more. Bisection: double until a failure, then halve the gap."""
+    if walk == "linear":
+        return reached + 1
+    doubled = torch.minimum((2 * reached).clamp_min(1), failed - 1)
+    halved = (reached + failed) // 2
+    return torch.where(failed < 2**31, halved, doubled)

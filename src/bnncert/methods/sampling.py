@@ -1,0 +1,29 @@
+"""Pure sampling (Wicker et al. 2020): fixed boxes w ± λσ around centres drawn from the posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bnncert.methods.boxes import cover
+from bnncert.methods.growth import Plan, Rule
+from bnncert.methods.outcome import Outcome
+from bnncert.problem import Problem
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """P_safe >= P(union of the boxes w_i ± λσ that the bound proves safe)."""
+
+    samples: int = 50
+    step: float = 0.5
+    budget: int = 50
+    bound: str = "lbp"
+    mean_first: bool = True
+    name: ClassVar[str] = "sampling"
+
+    def plan(self) -> Plan:
+        return Plan(Rule(self.step), self.samples, self.mean_first, self.budget, self.bound, "linear", longest=1)
+
+    def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
+        return cover(problem, self.plan(), seed)

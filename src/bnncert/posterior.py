@@ -1,0 +1,350 @@
+"""Posterior families: distributions over the flat weight vector, and what each can do.
+
+Every posterior has a centre and can be sampled. An `Independent` one, whose weights are independent with known tails,
+also has a spread and gives the log-mass of boxes; that is all the box methods need. A weight of spread 0 is a point
+mass: it is in a box or it is not.
+
+Masses are lower bounds: arguments and tails are rounded against the claim, and the mass of an interval is never a
+difference of two numbers near 1 but one minus its tails, a sum of two central parts, or a difference of tails.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import ClassVar, Self, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import special
+from torch import Tensor
+
+from bnncert.box import Box
+from bnncert.digest import digest
+from bnncert.errors import InputError
+from bnncert.rounding import UNIT, gamma
+
+ARGUMENT = 8 * UNIT  # (bound - centre) / scale / sqrt(2): four roundings, taken twice over
+SPECIAL = 64 * UNIT  # erf, erfc and exp of any vendor: at most 5 ulp documented, taken six times over
+STUDENT = 2.0**-36  # the incomplete beta function as scipy evaluates it
+DOWN, UP = 1, -1  # directions of rounding
+Function: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class Posterior(ABC):
+    """A distribution over weight vectors of length `size`; its dataclass fields are tensors [size]."""
+
+    family: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def center(self) -> Tensor:
+        """The mean, or for families without one the point of symmetry."""
+
+    @abstractmethod
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """One weight vector, on the CPU."""
+
+    @property
+    def size(self) -> int:
+        return len(self.center)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The family's parameters by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the family's name and its parameters."""
+        tensors = self.tensors()
+        return digest({"family": self.family, "tensors": list(tensors)}, tensors.values())
+
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(**{name: value.to(device) for name, value in self.tensors().items()})
+
+
+class Independent(Posterior):
+    """A posterior whose weights are independent, each with a spread (its unit of width) and a tail function."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> Tensor:
+        """The unit in which boxes are grown; 0 marks a deterministic weight."""
+
+    @abstractmethod
+    def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
+        """log P(w_i in box_i) for every weight of positive spread, rounded DOWN or UP."""
+
+    def log_masses(self, box: Box, direction: int = DOWN) -> Tensor:
+        """`interval_logs`, where a deterministic weight counts 0 inside its interval and -inf outside."""
+        inside = (box.lower <= self.center) & (self.center <= box.upper)
+        point = torch.where(inside, 0.0, -math.inf)
+        return torch.where(self.spread > 0, self.interval_logs(box, direction), point)
+
+    def log_mass(self, box: Box, direction: int = DOWN) -> Tensor:
+        """log P(w in box), reduced over the last dimension and rounded DOWN or UP."""
+        total = self.log_masses(box, direction).sum(-1)
+        return total * (1 + direction * gamma(box.shape[-1] + 8))
+
+
+def sample(posterior: Posterior, count: int, seed: int, first: int = 0) -> Tensor:
+    """Draws `first`, ..., `first + count - 1` of the seed's sequence, [count, size].
+
+    Draw k depends on (seed, k) alone, on the CPU's generator: the same on every device and however many are asked for.
+    """
+    generators = (torch.Generator().manual_seed((seed << 32) + k) for k in range(first, first + count))
+    return torch.stack([posterior.draw(generator) for generator in generators]).to(posterior.center.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Normal(Independent):
+    """Independent Gaussians N(mean, std²)."""
+
+    mean: Tensor
+    std: Tensor
+    family: ClassVar[str] = "normal"
+
+    def __post_init__(self) -> None:
+        _validate(self, scale="std")
+
+    @property
+    def center(self) -> Tensor:
+        return self.mean
+
+    @property
+    def spread(self) -> Tensor:
+        return self.std
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        return self.mean.cpu() + self.std.cpu() * _randn(self.size, generator)
+
+    def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
+        return _symmetric_logs(box, self.mean, self.std, _normal_tail, _normal_core, direction * SPECIAL)
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace(Independent):
+    """Independent Laplace distributions with density exp(-|w - loc| / scale) / (2 scale)."""
+
+    loc: Tensor
+    scale: Tensor
+    family: ClassVar[str] = "laplace"
+
+    def __post_init__(self) -> None:
+        _validate(self, scale="scale")
+
+    @property
+    def center(self) -> Tensor:
+        return self.loc
+
+    @property
+    def spread(self) -> Tensor:
+        return self.scale
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        v = 2 * _rand(self.size, generator) - 1
+        return self.loc.cpu() - self.scale.cpu() * v.sign() * torch.log1p(-v.abs())
+
+    def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
+        return _symmetric_logs(box, self.loc, self.scale, _laplace_tail, _laplace_core, direction * SPECIAL)
+
+
+@dataclass(frozen=True, eq=False)
+class StudentT(Independent):
+    """Independent Student t with `df` degrees of freedom, shifted by loc and scaled by scale."""
+
+    loc: Tensor
+    scale: Tensor
+    df: Tensor
+    family: ClassVar[str] = "student-t"
+
+    def __post_init__(self) -> None:
+        _validate(self, scale="scale")
+        # Heavier tails than Cauchy's would still matter where z² overflows.
+        if not bool((self.df >= 1).all()):
+            raise InputError("posterior 'df' is below 1 somewhere; Student t posteriors need at least 1 degree of freedom")
+
+    @property
+    def center(self) -> Tensor:
+        return self.loc
+
+    @property
+    def spread(self) -> Tensor:
+        return self.scale
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        v = _rand(self.size, generator).clamp_min(UNIT)
+        z = torch.as_tensor(special.stdtrit(self.df.cpu().numpy(), v.numpy()))
+        return self.loc.cpu() + self.scale.cpu() * z
+
+    def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
+        return _symmetric_logs(box, self.loc, self.scale, self._tail, self._core, direction * STUDENT)
+
+    def _tail(self, z: Tensor) -> Tensor:
+        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0."""
+        df, z2 = self._numpy(z)
+        return torch.as_tensor(special.betainc(df / 2, 0.5, df / (df + z2)) / 2, device=z.device)
+
+    def _core(self, z: Tensor) -> Tensor:
+        """P(0 < T < z) = I(z² / (df + z²); 1/2, df/2) / 2 for z >= 0."""
+        df, z2 = self._numpy(z)
+        return torch.as_tensor(special.betainc(0.5, df / 2, z2 / (df + z2)) / 2, device=z.device)
+
+    def _numpy(self, z: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        # z² overflows beyond 1e150, where the tail is below anything that counts.
+        return self.df.cpu().numpy(), (z.clamp(0, 1e150) ** 2).cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class Uniform(Independent):
+    """Independent uniform distributions on [low, high]; low = high is a point mass."""
+
+    low: Tensor
+    high: Tensor
+    family: ClassVar[str] = "uniform"
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    @property
+    def center(self) -> Tensor:
+        return self.low + self.spread
+
+    @property
+    def spread(self) -> Tensor:
+        return (self.high - self.low) / 2
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        low, high = self.low.cpu(), self.high.cpu()
+        return torch.minimum(low + _rand(self.size, generator) * (high - low), high)
+
+    def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
+        """log(overlap / width), as log1p(-missing / width) where little is missing."""
+        width, slack = self.high - self.low, direction * SPECIAL
+        missing = (box.lower - self.low).clamp_min(0) + (self.high - box.upper).clamp_min(0)
+        overlap = torch.minimum(box.upper, self.high) - torch.maximum(box.lower, self.low)
+        near = torch.log1p(-(missing / width * (1 + slack)).clamp_max(1))
+        far = (overlap.clamp_min(0) / width * (1 - slack)).clamp_max(1).log()
+        return torch.where(missing < width / 2, near, far)
+
+
+@dataclass(frozen=True, eq=False)
+class TruncatedNormal(Independent):
+    """Independent Gaussians N(mean, std²) conditioned on [low, high]."""
+
+    mean: Tensor
+    std: Tensor
+    low: Tensor
+    high: Tensor
+    family: ClassVar[str] = "truncated-normal"
+
+    def __post_init__(self) -> None:
+        _validate(self, scale="std")
+        outside = (self.std == 0) & ((self.mean < self.low) | (self.mean > self.high))
+        if bool(outside.any()):
+            raise InputError("posterior has a deterministic weight outside its [low, high]; widen the interval")
+        if not bool(((self.std == 0) | (self._support_logs(DOWN) > -math.inf)).all()):
+            raise InputError("posterior truncates a weight to an interval of no mass; widen 'low' and 'high'")
+
+    @property
+    def center(self) -> Tensor:
+        return self.mean.clamp(self.low, self.high)
+
+    @property
+    def spread(self) -> Tensor:
+        return self.std
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """By the inverse CDF, mirrored so that the interval lies on the side where the CDF keeps its digits."""
+        mean, std, low, high = (value.cpu() for value in self.tensors().values())
+        scale = torch.where(std > 0, std, 1.0)
+        mirror = torch.where(low + high > 2 * mean, -1.0, 1.0)
+        ends = mirror * torch.stack([low - mean, high - mean]) / scale
+        first, last = torch.special.ndtr(ends.amin(0)), torch.special.ndtr(ends.amax(0))
+        z = torch.special.ndtri(first + _rand(self.size, generator) * (last - first))
+        return torch.where(std > 0, mean + std * mirror * z, mean).clamp(low, high)
+
+    def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
+        """log P(box and [low, high]) - log P([low, high]), the second rounded the other way."""
+        empty = (box.lower > self.high) | (box.upper < self.low)
+        part = Box(box.lower.clamp(self.low, self.high), box.upper.clamp(self.low, self.high))
+        whole = (part.lower == self.low) & (part.upper == self.high)
+        logs = (self._gaussian_logs(part, direction) - self._support_logs(-direction)).clamp_max(0)
+        return torch.where(empty, -math.inf, torch.where(whole, 0.0, logs))
+
+    def _support_logs(self, direction: int) -> Tensor:
+        return self._gaussian_logs(Box(self.low, self.high), direction)
+
+    def _gaussian_logs(self, box: Box, direction: int) -> Tensor:
+        """log P(w_i in box_i) before conditioning."""
+        return _symmetric_logs(box, self.mean, self.std, _normal_tail, _normal_core, direction * SPECIAL)
+
+
+FAMILIES: dict[str, type[Independent]] = {
+    kind.family: kind for kind in (Normal, Uniform, TruncatedNormal, Laplace, StudentT)
+}
+
+
+def _symmetric_logs(
+    box: Box, center: Tensor, scale: Tensor, tail: Function, core: Function, slack: float
+) -> Tensor:
+    """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down, negative up.
+
+    With a = (l - center) / scale and b = (u - center) / scale, tail(z) = P(Z > z) and core(z) = P(0 < Z < z):
+    a <= 0 <= b gives 1 - tail(-a) - tail(b) when the tails are small, core(-a) + core(b) otherwise;
+    one-sided intervals give tail(near) - tail(far).
+    """
+    argument = math.copysign(ARGUMENT, slack)
+    a, b = (box.lower - center) / scale, (box.upper - center) / scale
+    left, right = (-a).clamp_min(0) * (1 - argument), b.clamp_min(0) * (1 - argument)
+    tails = ((tail(left) + tail(right)) * (1 + slack)).clamp_max(1)
+    cores = ((core(left) + core(right)) * (1 - slack)).clamp_max(1)
+    straddling = torch.where(tails < 0.5, torch.log1p(-tails), cores.log())
+    near = torch.maximum(a, -b).clamp_min(0) * (1 + argument)
+    far = torch.maximum(b, -a) * (1 - argument)
+    aside = (tail(near) * (1 - slack) - tail(far) * (1 + slack)).clamp(0, 1).log()
+    return torch.where((a <= 0) & (b >= 0), straddling, aside)
+
+
+def _normal_tail(z: Tensor) -> Tensor:
+    return torch.special.erfc(z / math.sqrt(2)) / 2
+
+
+def _normal_core(z: Tensor) -> Tensor:
+    return torch.special.erf(z / math.sqrt(2)) / 2
+
+
+def _laplace_tail(z: Tensor) -> Tensor:
+    return (-z).exp() / 2
+
+
+def _laplace_core(z: Tensor) -> Tensor:
+    return -torch.expm1(-z) / 2
+
+
+def _randn(size: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(size, generator=generator, dtype=torch.float64)
+
+
+def _rand(size: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(size, generator=generator, dtype=torch.float64)
+
+
+def _validate(posterior: Posterior, scale: str | None = None) -> None:
+    tensors = posterior.tensors()
+    shapes = {tuple(value.shape) for value in tensors.values()}
+    if len(shapes) > 1 or len(next(iter(shapes))) != 1:
+        raise InputError(f"posterior arrays {', '.join(tensors)} must be vectors of one length, not {sorted(shapes)}")
+    for name, value in tensors.items():
+        if value.dtype != torch.float64:
+            raise InputError(f"posterior '{name}' is {value.dtype}; certified bounds need float64 (use .double())")
+        if not bool(value.isfinite().all()):
+            raise InputError(f"posterior '{name}' holds NaN or infinity; every entry must be finite")
+    if scale is not None and not bool((tensors[scale] >= 0).all()):
+        raise InputError(f"posterior '{scale}' is negative somewhere; a standard deviation or scale is at least 0")
+    if "low" in tensors and not bool((tensors["low"] <= tensors["high"]).all()):
+        raise InputError("posterior 'low' exceeds 'high' somewhere; swap or fix the two arrays")

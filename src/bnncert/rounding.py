@@ -1,0 +1,31 @@
+"""A-priori error of float64 arithmetic: what the prover gives away so that its bounds hold in real arithmetic.
+
+With u = 2^-53, a sum or dot product of n terms, in any order and with or without fused operations, is within
+gamma(n) = n u / (1 - n u) times the sum of the terms' magnitudes of the exact value. Each function here errs on
+the generous side; the independent checker, not this file, is the authority.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+UNIT = 2.0**-53
+TINY = 2.0**-1000  # stands for every underflow error; below any number that matters, far above the subnormals
+
+
+def gamma(terms: int) -> float:
+    """Relative error of a sum of `terms` products."""
+    return terms * UNIT / (1 - terms * UNIT)
+
+
+def round_down(value: Tensor) -> Tensor:
+    """The next float below."""
+    return torch.nextafter(value, torch.full_like(value, -math.inf))
+
+
+def round_up(value: Tensor) -> Tensor:
+    """The next float above."""
+    return torch.nextafter(value, torch.full_like(value, math.inf))

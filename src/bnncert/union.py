@@ -1,0 +1,195 @@
+"""Probability mass of a union of overlapping boxes, as a rigorous lower bound.
+
+For a few boxes inclusion-exclusion is exact:  P(∪ B_i) = Σ_S (-1)^{|S|+1} P(∩_S B_i).  Otherwise two lower bounds
+compete: its truncation after the pairs (even depth; odd depths bound from above) on a well-chosen subset, and the total
+mass of disjoint cells cut out of the boxes. Either way a box counts jointly over all weights: adding up per weight
+and multiplying afterwards would count combinations that lie in no box.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnncert.box import Box, intersect
+from bnncert.posterior import UP, Independent
+from bnncert.rounding import UNIT
+
+NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
+MOST_BOXES = 32
+EXACT_WORK = 2**25  # weights times intersections that inclusion-exclusion may cost
+PIECES = 8  # kept when one box is cut by another; all of them up to four dimensions
+MOST_CELLS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A box inside the box number `parent`, disjoint (up to mass zero) from every other cell."""
+
+    parent: int
+    box: Box
+
+
+@dataclass(frozen=True, eq=False)
+class Union:
+    """A lower bound of the mass of a union, and why: the rule, the boxes it used and, for `cells`, the cells."""
+
+    probability: float
+    rule: str  # "cells", "inclusion-exclusion" (all intersections) or "bonferroni" (up to pairs)
+    members: tuple[int, ...]
+    cells: tuple[Cell, ...] = ()
+
+
+def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
+    """A rigorous lower bound of P(w in some box); 0 for no boxes."""
+    members = _relevant(posterior, boxes)
+    if not members:
+        return Union(0.0, "cells", ())
+    kept = [boxes[i] for i in members]
+    candidates = [_by_cells(posterior, kept, members)]
+    if len(kept) > 1:
+        candidates.append(_by_inclusion_exclusion(posterior, kept, members))
+    # Cells are the simplest evidence to check: anything else must be worth it.
+    return max(candidates, key=lambda union: union.probability - 1e-12 * (union.rule != "cells"))
+
+
+def heaviest(logs: Sequence[float]) -> list[int]:
+    """Indices by falling log-mass, without those whose masses together cannot matter; the first stays unless it is 0."""
+    order = sorted((i for i in range(len(logs)) if logs[i] > -math.inf), key=lambda i: -logs[i])
+    return [i for i in order if i == order[0] or math.exp(logs[i]) * len(order) >= NEGLIGIBLE][:MOST_BOXES]
+
+
+def _relevant(posterior: Independent, boxes: Sequence[Box]) -> list[int]:
+    """The heaviest boxes, without those that lie inside another."""
+    kept: list[int] = []
+    for i in heaviest([float(posterior.log_mass(box)) for box in boxes]):
+        if not any(bool(boxes[j].contains(boxes[i])) for j in kept):
+            kept.append(i)
+    return kept
+
+
+def _by_cells(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
+    cells: list[Cell] = []
+    for parent, box in zip(members, boxes, strict=True):
+        pieces = [box]
+        for cell in cells:
+            pieces = [piece for part in pieces for piece in _subtract(posterior, part, cell.box)]
+            pieces = sorted(pieces, key=lambda piece: -float(posterior.log_mass(piece)))[:MOST_CELLS]
+        cells += [Cell(parent, piece) for piece in pieces if float(posterior.log_mass(piece)) > -math.inf]
+    cells = sorted(cells, key=lambda cell: -float(posterior.log_mass(cell.box)))[:MOST_CELLS]
+    masses = [_rounded_exp(float(posterior.log_mass(cell.box)), -1) for cell in cells]
+    used = tuple(sorted({cell.parent for cell in cells}, key=members.index))
+    return Union(_sum_down(masses), "cells", used, tuple(cells))
+
+
+def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
+    """Disjoint pieces of part \\ other: cut off the heaviest side outside `other`, go on with the rest."""
+    pieces: list[Box] = []
+    while len(pieces) < PIECES:
+        if separated(posterior, part, other):
+            return [*pieces, part]
+        cut = _heaviest_cut(posterior, part, other)
+        if cut is None:
+            return pieces
+        outside, part = cut
+        pieces.append(outside)
+    return pieces
+
+
+def separated(posterior: Independent, first: Box, second: Box) -> bool:
+    """Whether some weight keeps the boxes apart, touching faces allowed where the weight has no atom."""
+    return bool((_gaps(posterior, first, second) > 0).any())
+
+
+def _gaps(posterior: Independent, first: Box, second: Box) -> Tensor:
+    """Per weight 1 where the intervals share no mass, else 0."""
+    apart = (first.upper < second.lower) | (second.upper < first.lower)
+    touching = (first.upper <= second.lower) | (second.upper <= first.lower)
+    return (apart | (touching & (posterior.spread > 0))).to(torch.int8)
+
+
+def separating_weight(posterior: Independent, first: Box, second: Box) -> int:
+    """A weight that keeps the boxes apart; they must be `separated`."""
+    return int(_gaps(posterior, first, second).argmax())
+
+
+def _heaviest_cut(posterior: Independent, part: Box, other: Box) -> tuple[Box, Box] | None:
+    """The piece of `part` beyond one face of `other` that keeps the most mass, and the rest; None if there is none."""
+    above = Box(torch.maximum(part.lower, torch.minimum(other.upper, part.upper)), part.upper)
+    below = Box(part.lower, torch.minimum(part.upper, torch.maximum(other.lower, part.lower)))
+    whole = posterior.log_masses(part)
+    gains = []
+    for side, exists in ((above, part.upper > other.upper), (below, part.lower < other.lower)):
+        gains.append(torch.where(exists & (posterior.spread > 0), posterior.log_masses(side) - whole, -math.inf))
+    best = torch.stack(gains)
+    if not bool((best > -math.inf).any()):
+        return None
+    side, weight = divmod(int(best.argmax()), best.shape[-1])
+    face = (other.upper if side == 0 else other.lower)[weight]
+    over = Box(_with(part.lower, weight, face), part.upper)
+    under = Box(part.lower, _with(part.upper, weight, face))
+    return (over, under) if side == 0 else (under, over)
+
+
+def _with(vector: Tensor, index: int, value: Tensor) -> Tensor:
+    changed = vector.clone()
+    changed[index] = value
+    return changed
+
+
+def _by_inclusion_exclusion(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
+    if 2 ** len(boxes) * posterior.size <= EXACT_WORK:
+        return Union(_sum_down(_signed_terms(posterior, boxes)), "inclusion-exclusion", tuple(members))
+    chosen: list[int] = []
+    terms: list[float] = []
+    for i, box in enumerate(boxes):
+        pairs = [-_mass_up(posterior, box, boxes[j]) for j in chosen]
+        gain = [_rounded_exp(float(posterior.log_mass(box)), -1), *pairs]
+        if math.fsum(gain) > 0:
+            chosen.append(i)
+            terms += gain
+    return Union(_sum_down(terms), "bonferroni", tuple(members[i] for i in chosen))
+
+
+def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
+    """(-1)^{|S|+1} P(∩_S) over all sets S with a non-empty intersection: odd sets rounded down, even sets up."""
+    terms: list[float] = []
+
+    def extend(start: int, common: Box | None, size: int) -> None:
+        for i in range(start, len(boxes)):
+            joint = boxes[i] if common is None else overlap(common, boxes[i])
+            if joint is None:
+                continue
+            if size % 2 == 0:
+                terms.append(_rounded_exp(float(posterior.log_mass(joint)), -1))
+            else:
+                terms.append(-_rounded_exp(float(posterior.log_mass(joint, UP)), 1))
+            extend(i + 1, joint, size + 1)
+
+    extend(0, None, 0)
+    return terms
+
+
+def overlap(first: Box, second: Box) -> Box | None:
+    """The intersection, or None where it is empty: an empty one must never become a box by sorting its ends."""
+    lower, upper = torch.maximum(first.lower, second.lower), torch.minimum(first.upper, second.upper)
+    return intersect(first, second) if bool((lower <= upper).all()) else None
+
+
+def _mass_up(posterior: Independent, first: Box, second: Box) -> float:
+    joint = overlap(first, second)
+    return 0.0 if joint is None else _rounded_exp(float(posterior.log_mass(joint, UP)), 1)
+
+
+def _rounded_exp(log: float, direction: int) -> float:
+    return math.exp(log) * (1 + 4 * direction * UNIT)
+
+
+def _sum_down(terms: Sequence[float]) -> float:
+    """The exact sum, rounded down into [0, 1]; an exact 1 (nothing is random) stays."""
+    total = math.fsum(terms)
+    return min(max(math.nextafter(total, -math.inf), 0.0), 1.0)
