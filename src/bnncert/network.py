@@ -93,7 +93,9 @@ def output_shape(layer: Layer, shape: Shape) -> Shape:
     """The shape the layer makes of `shape`; an `InputError` when it does not fit."""
     if isinstance(layer, Dense):
         if shape != (layer.inputs,):
-            raise InputError(f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize before it")
+            raise InputError(
+                f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize before it"
+            )
         return (layer.outputs,)
     return (math.prod(shape),) if isinstance(layer, Flatten) else shape
 
@@ -181,7 +183,9 @@ def from_description(description: Mapping[str, Any]) -> Network:
         shape = tuple(int(n) for n in description["input_shape"])
         entries = [dict(entry) for entry in description["layers"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"architecture is malformed ({error!r}); it needs 'input_shape' and a list 'layers'") from error
+        raise InputError(
+            f"architecture is malformed ({error!r}); it needs 'input_shape' and a list 'layers'"
+        ) from error
     for fields in entries:
         kind = fields.pop("type", None)
         if kind not in LAYERS:

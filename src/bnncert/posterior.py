@@ -46,7 +46,7 @@ class Posterior(ABC):
         """The mean, or for families without one the point of symmetry."""
 
     @abstractmethod
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def draw(self, generator: np.random.Generator) -> Tensor:
         """One weight vector, on the CPU."""
 
     @property
@@ -94,10 +94,10 @@ class Independent(Posterior):
 def sample(posterior: Posterior, count: int, seed: int, first: int = 0) -> Tensor:
     """Draws `first`, ..., `first + count - 1` of the seed's sequence, [count, size].
 
-    Draw k depends on (seed, k) alone, on the CPU's generator: the same on every device and however many are asked for.
+    Draw k depends on (seed, k) alone: the same on every device and however many are asked for.
     """
-    generators = (torch.Generator().manual_seed((seed << 32) + k) for k in range(first, first + count))
-    return torch.stack([posterior.draw(generator) for generator in generators]).to(posterior.center.device)
+    draws = [posterior.draw(np.random.default_rng([seed, k])) for k in range(first, first + count)]
+    return torch.stack(draws).to(posterior.center.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Normal(Independent):
     def spread(self) -> Tensor:
         return self.std
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def draw(self, generator: np.random.Generator) -> Tensor:
         return self.mean.cpu() + self.std.cpu() * _randn(self.size, generator)
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
@@ -145,7 +145,7 @@ class Laplace(Independent):
     def spread(self) -> Tensor:
         return self.scale
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def draw(self, generator: np.random.Generator) -> Tensor:
         v = 2 * _rand(self.size, generator) - 1
         return self.loc.cpu() - self.scale.cpu() * v.sign() * torch.log1p(-v.abs())
 
@@ -166,7 +166,9 @@ class StudentT(Independent):
         _validate(self, scale="scale")
         # Heavier tails than Cauchy's would still matter where z² overflows.
         if not bool((self.df >= 1).all()):
-            raise InputError("posterior 'df' is below 1 somewhere; Student t posteriors need at least 1 degree of freedom")
+            raise InputError(
+                "posterior 'df' is below 1 somewhere; Student t posteriors need at least 1 degree of freedom"
+            )
 
     @property
     def center(self) -> Tensor:
@@ -176,7 +178,7 @@ class StudentT(Independent):
     def spread(self) -> Tensor:
         return self.scale
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def draw(self, generator: np.random.Generator) -> Tensor:
         v = _rand(self.size, generator).clamp_min(UNIT)
         z = torch.as_tensor(special.stdtrit(self.df.cpu().numpy(), v.numpy()))
         return self.loc.cpu() + self.scale.cpu() * z
@@ -218,7 +220,7 @@ class Uniform(Independent):
     def spread(self) -> Tensor:
         return (self.high - self.low) / 2
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def draw(self, generator: np.random.Generator) -> Tensor:
         low, high = self.low.cpu(), self.high.cpu()
         return torch.minimum(low + _rand(self.size, generator) * (high - low), high)
 
@@ -258,7 +260,7 @@ class TruncatedNormal(Independent):
     def spread(self) -> Tensor:
         return self.std
 
-    def draw(self, generator: torch.Generator) -> Tensor:
+    def draw(self, generator: np.random.Generator) -> Tensor:
         """By the inverse CDF, mirrored so that the interval lies on the side where the CDF keeps its digits."""
         mean, std, low, high = (value.cpu() for value in self.tensors().values())
         scale = torch.where(std > 0, std, 1.0)
@@ -289,9 +291,7 @@ FAMILIES: dict[str, type[Independent]] = {
 }
 
 
-def _symmetric_logs(
-    box: Box, center: Tensor, scale: Tensor, tail: Function, core: Function, slack: float
-) -> Tensor:
+def _symmetric_logs(box: Box, center: Tensor, scale: Tensor, tail: Function, core: Function, slack: float) -> Tensor:
     """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down, negative up.
 
     With a = (l - center) / scale and b = (u - center) / scale, tail(z) = P(Z > z) and core(z) = P(0 < Z < z):
@@ -326,12 +326,12 @@ def _laplace_core(z: Tensor) -> Tensor:
     return -torch.expm1(-z) / 2
 
 
-def _randn(size: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(size, generator=generator, dtype=torch.float64)
+def _randn(size: int, generator: np.random.Generator) -> Tensor:
+    return torch.from_numpy(generator.standard_normal(size))
 
 
-def _rand(size: int, generator: torch.Generator) -> Tensor:
-    return torch.rand(size, generator=generator, dtype=torch.float64)
+def _rand(size: int, generator: np.random.Generator) -> Tensor:
+    return torch.from_numpy(generator.random(size))
 
 
 def _validate(posterior: Posterior, scale: str | None = None) -> None:

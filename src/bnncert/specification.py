@@ -142,7 +142,9 @@ class Specification:
         return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets
 
 
-def class_robust(region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None) -> Specification:
+def class_robust(
+    region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None
+) -> Specification:
     """y_label > y_j for every rival j, or for the one rival `target`."""
     labels = torch.as_tensor(labels).to(region.center.device, torch.int64).reshape(-1)
     if len(labels) != len(region):
@@ -171,7 +173,9 @@ def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
     return Specification(region, rows, torch.full_like(rows[..., 0], -float(bound)))
 
 
-def output_interval(region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0) -> Specification:
+def output_interval(
+    region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
+) -> Specification:
     """low <= y_output <= high, certified strictly; low and high are numbers or one value an input."""
     device = region.center.device
     ends = [torch.as_tensor(end, dtype=torch.float64).to(device).expand(len(region)) for end in (low, high)]

@@ -27,7 +27,9 @@ from bnncert.network import Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, T
 from bnncert.posterior import Normal
 
 TRAINABLE = (Dense, Flatten, ReLU, LeakyReLU, Tanh, Sigmoid)
-SMALLEST_VARIANCE = 1e-20  # of a pre-activation; sqrt has no gradient at 0, which an all-zero input without bias reaches
+SMALLEST_VARIANCE = (
+    1e-20  # of a pre-activation; sqrt has no gradient at 0, which an all-zero input without bias reaches
+)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bnncert.box import Box
 from bnncert.bounds.batching import slices
-from bnncert.products import through
 from bnncert.bounds.relaxations import image
+from bnncert.box import Box
 from bnncert.network import Dense, Flatten, Network
+from bnncert.products import through
 from bnncert.rounding import TINY, gamma
 from bnncert.specification import Region
 
@@ -30,7 +30,9 @@ def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, off
 
 def interval_rows(outputs: Box, rows: Tensor, offsets: Tensor) -> Tensor:
     """C⁺ yl + C⁻ yu + d, rounded down, for outputs in a box [B, m]."""
-    value = (rows.clamp_min(0) @ outputs.lower.unsqueeze(-1) + rows.clamp_max(0) @ outputs.upper.unsqueeze(-1)).squeeze(-1)
+    value = (rows.clamp_min(0) @ outputs.lower.unsqueeze(-1) + rows.clamp_max(0) @ outputs.upper.unsqueeze(-1)).squeeze(
+        -1
+    )
     size = (rows.abs() @ outputs.magnitude.unsqueeze(-1)).squeeze(-1) + offsets.abs()
     return value + offsets - gamma(2 * rows.shape[-1] + 8) * size - TINY
 

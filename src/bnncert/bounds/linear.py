@@ -16,10 +16,10 @@ from torch import Tensor
 
 from bnncert.bounds.batching import slices
 from bnncert.bounds.interval import dense_image, interval_rows
-from bnncert.products import dot, through
 from bnncert.bounds.relaxations import Relaxation, image, relax
 from bnncert.box import Box, intersect
 from bnncert.network import Dense, Flatten, Network, Shape
+from bnncert.products import dot, through
 from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.specification import Region
 

@@ -20,11 +20,11 @@ from torch import Tensor
 from bnncert.bounds.batching import slices
 from bnncert.bounds.interval import interval_rows
 from bnncert.bounds.linear import bytes_each
-from bnncert.products import dot, through
 from bnncert.bounds.relaxations import Relaxation, relax
 from bnncert.box import Box
 from bnncert.errors import InputError
 from bnncert.network import Dense, Flatten, Network
+from bnncert.products import dot, through
 from bnncert.rounding import TINY, gamma
 from bnncert.specification import Region
 

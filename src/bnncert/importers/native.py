@@ -26,7 +26,9 @@ def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, ob
     tensors = {}
     for field, flat in posterior.tensors().items():
         values = [value for layer in network.split(flat.cpu()) for value in layer]
-        tensors |= {f"{name}_{field}": value.contiguous() for name, value in zip(network.parameters, values, strict=True)}
+        tensors |= {
+            f"{name}_{field}": value.contiguous() for name, value in zip(network.parameters, values, strict=True)
+        }
     write_atomically(path, save(tensors, {"bnncert": canonical_json(header)}))
 
 
@@ -49,4 +51,3 @@ def load(path: Path) -> tuple[Network, Posterior]:
                 raise InputError(f"{str(path)!r}: tensor {name!r} is missing or not of shape {shape}")
         flat[field] = torch.cat([tensors[name].double().flatten() for name in names])
     return network, family(**flat)
-

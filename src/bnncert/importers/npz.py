@@ -45,7 +45,9 @@ def load(path: Path) -> tuple[Network, Normal]:
     arrays = read_arrays(path)
     depth = sum(f"W{i}_mean" in arrays for i in range(len(arrays)))
     if depth == 0:
-        raise InputError(f"{str(path)!r} holds no array 'W0_mean'; name the arrays W0_mean, b0_mean, W0_std, b0_std, W1_…")
+        raise InputError(
+            f"{str(path)!r} holds no array 'W0_mean'; name the arrays W0_mean, b0_mean, W0_std, b0_std, W1_…"
+        )
     layers: list[Layer] = []
     means: list[Tensor] = []
     stds: list[Tensor] = []
@@ -59,7 +61,9 @@ def load(path: Path) -> tuple[Network, Normal]:
             mean, std = (_numbers(arrays, f"{letter}{i}_{part}", path) for part in ("mean", "std"))
             expected = weights.shape if letter == "W" else weights.shape[1:]
             if mean.shape != expected or std.shape != expected:
-                raise InputError(f"{str(path)!r}: {letter}{i}_mean and {letter}{i}_std must have shape {tuple(expected)}")
+                raise InputError(
+                    f"{str(path)!r}: {letter}{i}_mean and {letter}{i}_std must have shape {tuple(expected)}"
+                )
             means.append(mean.flatten())
             stds.append(std.flatten())
     network = Network((layers[0].inputs,), tuple(layers))  # type: ignore[union-attr]

@@ -1,0 +1,36 @@
+# One command a need; each does its own set-up. PYTHON=python3.12 chooses another interpreter.
+PYTHON ?= python3
+VENV   := .venv
+READY  := $(VENV)/.ready
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint types imports unit bench clean
+
+demo: $(READY)
+	$(BIN)/bnncert demo --out demo
+
+test: lint types imports unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(BIN)/pytest -q -n 2
+
+bench: $(READY)
+	$(BIN)/python benchmarks/bound_calls.py
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[data,dev]'
+	touch $@

@@ -1,0 +1,292 @@
+"""The command line. torch is imported inside the commands, so that --help is instant."""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from bnncert.errors import InputError
+from bnncert.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bnncert.certificate import Result
+    from bnncert.data import Dataset
+    from bnncert.methods import Method
+    from bnncert.network import Network
+    from bnncert.problem import Problem
+    from bnncert.specification import Region, Specification
+
+BATCH = 32  # inputs between two movements of the progress bar
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Certified probabilistic robustness of Bayesian neural networks.",
+)
+
+
+def main() -> None:
+    """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
+    try:
+        app(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing was written", 130)
+    except Exception as error:
+        # The option parser's own errors, whichever package they come from.
+        if hasattr(error, "format_message"):
+            _fail(error.format_message() + " (see --help)")
+        if type(error).__name__ == "Abort":
+            _fail("interrupted; nothing was written", 130)
+        raise
+
+
+def _fail(message: str, code: int = 2) -> NoReturn:
+    print(f"bnncert: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+@app.callback(invoke_without_command=True)
+def _program(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"bnncert {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def certify(
+    posterior: Annotated[Path, typer.Argument(help="Posterior file: .safetensors (native) or .npz.")],
+    inputs: Annotated[str, typer.Option(help="Data set (digits, mnist) or .npz file with x and optionally y.")],
+    eps: Annotated[float, typer.Option(help="Radius of the input region.")],
+    select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ":",
+    method: Annotated[str, typer.Option(help="sampling, pie or gie.")] = "pie",
+    norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = "linf",
+    clip: Annotated[
+        tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
+    ] = None,
+    no_clip: Annotated[bool, typer.Option("--no-clip", help="Do not clip, also for images.")] = False,
+    target: Annotated[int | None, typer.Option(help="Only this rival class instead of all.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Regression: the output stays within this distance of y.")
+    ] = None,
+    bound: Annotated[str, typer.Option(help="lbp, lbp-forward (as published) or ibp.")] = "lbp",
+    samples: Annotated[int, typer.Option(help="Centres, the posterior's own first.")] = 50,
+    step: Annotated[float, typer.Option(help="λ, in standard deviations: width or growth of the boxes.")] = 0.5,
+    rho: Annotated[float, typer.Option(help="gie: extra growth in the direction of the gradient.")] = 0.2,
+    budget: Annotated[int, typer.Option(help="Bound calls an input, failures included.")] = 50,
+    walk: Annotated[str, typer.Option(help="pie, gie: linear (as published) or bisection.")] = "linear",
+    mean_first: Annotated[bool, typer.Option(help="Start with the posterior's centre.")] = True,
+    zero_gradient_only: Annotated[
+        bool, typer.Option("--zero-gradient-only", help="gie: the growth of the published code.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for results.jsonl and certificates.")] = None,
+) -> None:
+    """Certify P(a network drawn from POSTERIOR is robust around each input)."""
+    from bnncert.data import load_inputs
+    from bnncert.display import show_results
+    from bnncert.importers import load_posterior
+    from bnncert.problem import Problem
+
+    options = {"samples": samples, "step": step, "budget": budget, "bound": bound, "mean_first": mean_first}
+    chosen = _method(method, options | {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only})
+    network, weights = load_posterior(posterior)
+    data = load_inputs(inputs)
+    indices = _selection(select, len(data.x))
+    region = _region(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))
+    specification = _condition(network, region, _labels(data, indices), target, tolerance)
+    problem = Problem(network, weights, specification).to(_device(device))
+    results = _certify_batches(problem, chosen, seed, indices, out)
+    show_results(results, f"{posterior.name}, eps {eps:g} ({norm}), method {chosen.name}")
+    if out:
+        print(f"results and certificates are in {out}")
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Option(help="Data set: digits or mnist.")] = "digits",
+    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, as 128 or 50,50.")] = "128",
+    epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 30,
+    batch_size: Annotated[int, typer.Option(help="Examples a gradient step.")] = 128,
+    learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
+    kl_weight: Annotated[float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")] = 0.1,
+    initial_std: Annotated[float, typer.Option(help="Standard deviation every weight starts with.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
+) -> None:
+    """Train a Bayesian neural network (Bayes by Backprop, prior N(0, 1), ReLU) and save its posterior."""
+    from bnncert.data import load_inputs
+    from bnncert.display import progress
+    from bnncert.importers import save_posterior
+    from bnncert.network import mlp
+    from bnncert.train import BayesByBackprop, accuracy
+    from bnncert.train import train as fit
+
+    recipe = BayesByBackprop(
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        kl_weight=kl_weight,
+        initial_std=initial_std,
+        seed=seed,
+    )
+    if out.suffix != ".safetensors" or not out.parent.is_dir():
+        raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
+    (x, y), (test_x, test_y) = (_classes(load_inputs(data, split)) for split in ("train", "test"))
+    network = mlp(x.shape[1], *_whole_numbers(hidden, "--hidden"), int(y.max()) + 1)
+    with progress("training") as bar:
+        task = bar.add_task("training", total=epochs, note="")
+        trained = fit(
+            network,
+            x,
+            y,
+            recipe,
+            _device(device),
+            lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
+        )
+    posterior = trained.posterior
+    save_posterior(out, network, posterior, {"recipe": asdict(recipe), "data": data})
+    print(
+        f"{out}: accuracy at the mean {100 * accuracy(network, posterior.mean, test_x, test_y):.2f} % on {len(test_y)} "
+        f"test inputs, median std {float(posterior.std.median()):.2g}, loss {trained.history[-1].loss:.3f}"
+    )
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the posterior, results and certificates.")] = Path(
+        "bnncert-demo"
+    ),
+) -> None:
+    """Train a small BNN on digits, certify test images with every method and show the table (under a minute)."""
+    from bnncert.demo import run_demo
+
+    run_demo(out)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this installation can do: versions, devices, data, optional packages."""
+    from bnncert.doctor import examine
+
+    for name, finding in examine():
+        print(f"{name:<14} {finding}")
+
+
+def _method(name: str, options: dict[str, Any]) -> Method:
+    """The method with those of the options that it has."""
+    from bnncert.methods import METHODS
+
+    if name not in METHODS:
+        raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
+    kind = METHODS[name]
+    chosen = kind(**{key: value for key, value in options.items() if key in kind.__dataclass_fields__})
+    chosen.plan()  # checks the options before anything is loaded
+    return chosen
+
+
+def _selection(text: str, count: int) -> list[int]:
+    """Indices named by START:STOP, an index or a list of them."""
+    if ":" in text:
+        ends = text.split(":")
+        if len(ends) != 2 or not all(end == "" or end.isdigit() for end in ends):
+            raise InputError(f"--select {text!r} is not START:STOP; give for example 0:50")
+        indices = list(range(count))[slice(*(int(end) if end else None for end in ends))]
+    else:
+        indices = _whole_numbers(text, "--select")
+    if not indices or max(indices) >= count or (":" in text and text.split(":")[1] and int(text.split(":")[1]) > count):
+        raise InputError(f"--select {text!r} leaves the {count} inputs; give indices from 0 to {count - 1}")
+    return indices
+
+
+def _whole_numbers(text: str, name: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if min(numbers) < 0:
+        raise InputError(f"{name} {text!r} is not a list of whole numbers; give for example 50,50")
+    return numbers
+
+
+def _clip(clip: tuple[float, float] | None, no_clip: bool, image: bool) -> tuple[float, float] | None:
+    if clip is not None and no_clip:
+        raise InputError("--clip and --no-clip contradict each other; give one of them")
+    return None if no_clip else clip or ((0.0, 1.0) if image else None)
+
+
+def _region(network: Network, x: Tensor, eps: float, norm: str, clip: tuple[float, float] | None) -> Region:
+    from bnncert.specification import ball
+
+    if x[0].numel() != math.prod(network.input_shape):
+        raise InputError(
+            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; give matching inputs"
+        )
+    return ball(x.reshape(len(x), *network.input_shape), eps, norm, clip)
+
+
+def _labels(data: Dataset, indices: list[int]) -> Tensor:
+    if data.y is None:
+        raise InputError(f"inputs {data.name!r} have no labels; add an array 'y' to the .npz")
+    return data.y[indices]
+
+
+def _classes(data: Dataset) -> tuple[Tensor, Tensor]:
+    """Flattened inputs and their classes."""
+    return data.x.flatten(1), _labels(data, list(range(len(data.x))))
+
+
+def _condition(
+    network: Network, region: Region, y: Tensor, target: int | None, tolerance: float | None
+) -> Specification:
+    """Class robustness from labels, or with --tolerance a regression interval around y."""
+    from bnncert.specification import class_robust, output_interval
+
+    if tolerance is None:
+        if y.is_floating_point():
+            raise InputError("labels are not whole numbers; give --tolerance for a regression")
+        return class_robust(region, y, network.outputs, target)
+    if target is not None or not tolerance >= 0:
+        raise InputError("--tolerance takes a distance of at least 0 and no --target")
+    return output_interval(region, y.double() - tolerance, y.double() + tolerance, network.outputs)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' is not available on this machine; use --device cpu")
+    if name not in ("cpu", "cuda"):
+        raise InputError(f"device {name!r} is not known; choose cpu or cuda")
+    return name
+
+
+def _certify_batches(problem: Problem, method: Method, seed: int, indices: list[int], out: Path | None) -> list[Result]:
+    """Certify in batches under a progress bar, storing as it goes."""
+    from bnncert.certify import certify as certify_problem
+    from bnncert.display import progress
+    from bnncert.results import result_folder
+
+    results: list[Result] = []
+    with result_folder(out) if out else nullcontext(lambda _: None) as store, progress("certifying") as bar:
+        task = bar.add_task("certifying", total=len(indices), note="")
+        for start in range(0, len(indices), BATCH):
+            part = slice(start, start + BATCH)
+            batch = certify_problem(problem[part], method, seed=seed, indices=indices[part])
+            store(batch)
+            results += batch
+            bar.advance(task, len(batch))
+    return results

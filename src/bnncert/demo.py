@@ -1,0 +1,79 @@
+"""The demo: train a small BNN on digits, certify test images with every method, compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from bnncert.certify import certify
+from bnncert.data import load_inputs
+from bnncert.display import percent, progress
+from bnncert.errors import InputError
+from bnncert.importers import save_posterior
+from bnncert.methods import GIE, PIE, Method, Sampling
+from bnncert.network import Network, mlp
+from bnncert.posterior import Normal
+from bnncert.problem import Problem
+from bnncert.results import result_folder
+from bnncert.specification import ball, class_robust
+from bnncert.train import BayesByBackprop, accuracy, train
+
+RECIPE = BayesByBackprop(epochs=60, kl_weight=1e-3, initial_std=0.01)
+IMAGES, EPS = 20, 0.02
+METHODS: tuple[Method, ...] = (Sampling(step=4.0), PIE(), GIE())
+GOODBYE = """posterior, results and certificates are in {out}
+Your own model:  bnncert certify POSTERIOR.npz --inputs INPUTS.npz --eps 0.01 --out results
+(arrays W0_mean [in, out], b0_mean, W0_std, b0_std, W1_mean, ... in the one; x and y in the other)"""
+
+
+def run_demo(out: Path) -> None:
+    """Everything from training to certificates, offline."""
+    console = Console()
+    network, posterior = _train(console)
+    out.mkdir(parents=True, exist_ok=True)
+    save_posterior(out / "posterior.safetensors", network, posterior)
+    x, y = _digits("test")
+    region = ball(x[:IMAGES], EPS, clip=(0, 1))
+    problem = Problem(network, posterior, class_robust(region, y[:IMAGES], network.outputs))
+    table = Table(title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left")
+    for name in ("method", "mean certified P_safe", "certified", "bound calls", "seconds"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for method in METHODS:
+        table.add_row(method.name, *_certified(problem, method, out / method.name))
+    console.print(table)
+    console.print(GOODBYE.format(out=out), highlight=False)
+
+
+def _digits(split: str) -> tuple[Tensor, Tensor]:
+    """Flattened images and their classes."""
+    data = load_inputs("digits", split)
+    if data.y is None:
+        raise InputError("data set 'digits' came without labels; reinstall scikit-learn")
+    return data.x.flatten(1), data.y
+
+
+def _train(console: Console) -> tuple[Network, Normal]:
+    x, y = _digits("train")
+    network = mlp(64, 32, 10)
+    with progress("training") as bar:
+        task = bar.add_task("training", total=RECIPE.epochs, note="")
+        posterior = train(
+            network, x, y, RECIPE, on_epoch=lambda epoch: bar.update(task, completed=epoch.number)
+        ).posterior
+    correct = accuracy(network, posterior.mean, *_digits("test"))
+    console.print(f"trained a 64-32-10 Bayesian network on digits: {100 * correct:.1f} % test accuracy at the mean")
+    return network, posterior
+
+
+def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, str, str, str]:
+    """Certify, write results and certificates, and say it in four cells."""
+    with result_folder(out) as store:
+        results = certify(problem, method)
+        store(results)
+    mean = sum(result.lower for result in results) / len(results)
+    certified = sum(result.status == "certified" for result in results)
+    calls, seconds = sum(r.bound_calls for r in results), sum(r.seconds for r in results)
+    return percent(mean), f"{certified} of {len(results)}", str(calls), f"{seconds:.1f}"

@@ -1,0 +1,67 @@
+"""What a person sees in the terminal: progress bars and the closing table."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bnncert.certificate import Result
+
+SHOWN = 25  # rows of the table; all of them are in results.jsonl
+
+
+def progress(label: str) -> Progress:
+    """A progress bar on standard error that disappears when it is done."""
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def show_results(results: Sequence[Result], title: str) -> None:
+    """A row an input (the first few) and the summary."""
+    table = Table(title=title, title_justify="left", caption=summary(results), caption_justify="left")
+    for name in ("input", "label", "predicted", "status", "P_safe at least", "at most", "bound calls"):
+        table.add_column(name, justify="left" if name == "status" else "right")
+    for r in results[:SHOWN]:
+        cells = (
+            r.index,
+            _dash(r.label),
+            _dash(r.predicted),
+            r.status,
+            percent(r.lower),
+            percent(r.upper, up=True),
+            r.bound_calls,
+        )
+        table.add_row(*map(str, cells))
+    console = Console()
+    console.print(table)
+    if len(results) > SHOWN:
+        console.print(f"... and {len(results) - SHOWN} more inputs")
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Mean certified probability over all inputs, what is not certified counting 0, and the statuses."""
+    mean = sum(result.lower for result in results) / len(results)
+    counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in results).items())
+    seconds = sum(result.seconds for result in results)
+    return f"mean certified P_safe {percent(mean)} over {len(results)} inputs ({counts}); {seconds:.1f} s"
+
+
+def percent(probability: float, up: bool = False) -> str:
+    """Rounded down, or up for upper bounds: the table never shows more than was certified."""
+    hundredths = math.ceil(probability * 1e4) if up else math.floor(probability * 1e4)
+    return f"{hundredths / 100:.2f} %"
+
+
+def _dash(value: int | None) -> str:
+    return "–" if value is None else str(value)
