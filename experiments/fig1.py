@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
         rectangles = [(*map(float, (b.lower[0], b.upper[0], b.lower[1], b.upper[1])),) for b in boxes]
         covers[name] = (rectangles, mass)
         rows[name] = {"lower": mass, "bound_calls": int(calls), "boxes": rectangles}
-    axis = np.linspace(*EXTENT, 701)
+    axis = np.linspace(*EXTENT, 401)
     safe = np.maximum(axis[:, None] * np.maximum(axis[None, :], 0), 0) <= 1
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fig1.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -44,10 +44,10 @@ class Box:
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
     def __getitem__(self, index: int | slice | Tensor) -> Box:
-        return Box(self.lower[index], self.upper[index])
+        return self._same(self.lower[index], self.upper[index])
 
     def reshape(self, *shape: int) -> Box:
-        return Box(self.lower.reshape(*shape), self.upper.reshape(*shape))
+        return self._same(self.lower.reshape(*shape), self.upper.reshape(*shape))
 
     def contains(self, other: Box) -> Tensor:
         """Whether `other` lies inside, reduced over the last dimension."""
@@ -55,7 +55,14 @@ class Box:
         return inside
 
     def to(self, device: torch.device | str) -> Box:
-        return Box(self.lower.to(device), self.upper.to(device))
+        return self._same(self.lower.to(device), self.upper.to(device))
+
+    def _same(self, lower: Tensor, upper: Tensor) -> Box:
+        """Entries of this box in another arrangement: checked once, they need no second check."""
+        box = object.__new__(Box)
+        object.__setattr__(box, "lower", lower)
+        object.__setattr__(box, "upper", upper)
+        return box
 
 
 def intersect(first: Box, second: Box) -> Box:

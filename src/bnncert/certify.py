@@ -69,10 +69,9 @@ def _predictions(problem: Problem) -> Tensor | None:
 def _outcomes(problem: Problem, method: Method, seed: int, predicted: Tensor | None) -> list[Outcome | None]:
     """The method's answers; None for an input that the mean network already gets wrong."""
     outcomes: list[Outcome | None] = [None] * len(problem)
-    right = (
-        torch.ones(len(problem), dtype=torch.bool) if predicted is None else predicted == problem.specification.labels
-    )
-    asked = right.nonzero().squeeze(1)
+    labels = problem.specification.labels
+    everything = torch.arange(len(problem))
+    asked = everything if predicted is None or labels is None else everything[predicted.eq(labels).cpu()]
     if len(asked):
         for i, outcome in zip(asked.tolist(), method(problem[asked], seed), strict=True):
             outcomes[i] = outcome

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -154,7 +155,7 @@ class Network:
             views = []
             for shape in parameter_shapes(layer).values():
                 stop = start + math.prod(shape)
-                views.append(weights[..., start:stop].unflatten(-1, shape))
+                views.append(weights[..., start:stop].reshape(*weights.shape[:-1], *shape))
                 start = stop
             parts.append(tuple(views))
         return parts
@@ -200,6 +201,6 @@ def from_description(description: Mapping[str, Any]) -> Network:
 def mlp(*widths: int, activation: Activation | None = None) -> Network:
     """A fully connected network of the given widths with `activation` (ReLU unless given) between its layers."""
     layers: list[Layer] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         layers += [Dense(inputs, outputs), activation or ReLU()]
     return Network((widths[0],), tuple(layers[:-1]))

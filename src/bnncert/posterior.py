@@ -53,9 +53,13 @@ class Posterior(ABC):
     def size(self) -> int:
         return len(self.center)
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The family's parameters, in order."""
+        return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
+
     def tensors(self) -> dict[str, Tensor]:
-        """The family's parameters by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in self.names()}
 
     @cached_property
     def digest(self) -> str:
@@ -311,11 +315,13 @@ def _symmetric_logs(box: Box, center: Tensor, scale: Tensor, tail: Function, cor
 
 
 def _normal_tail(z: Tensor) -> Tensor:
-    return torch.special.erfc(z / math.sqrt(2)) / 2
+    tail: Tensor = torch.special.erfc(z / math.sqrt(2)) / 2
+    return tail
 
 
 def _normal_core(z: Tensor) -> Tensor:
-    return torch.special.erf(z / math.sqrt(2)) / 2
+    core: Tensor = torch.special.erf(z / math.sqrt(2)) / 2
+    return core
 
 
 def _laplace_tail(z: Tensor) -> Tensor:

@@ -34,16 +34,20 @@ SMALLEST_VARIANCE = (
 
 @dataclass(frozen=True)
 class BayesByBackprop:
-    """How to train; `seed` fixes initial weights, the order of examples and the noise.
+    """How to train; `seed` fixes the initial weights, the order of the examples and the noise.
 
-    The defaults kl_weight = 0.1 and initial_std = 0.05 were chosen on the digits data set.
+    Defaults of kl_weight and initial_std were chosen on the digits (64-32-10, 60 epochs, the last 300 training examples
+    held out): accuracy at the mean hardly depends on them (within 0.01 for weights 0.003 to 0.1 and stds 0.02 to 0.1),
+    so they aim at weights of moderate noise, a median std of about 0.05. A kl_weight of 1 is the ELBO itself; the
+    noise is then that of the prior for every weight the data say nothing about. Small data sets make few steps an
+    epoch: there a learning rate of 1e-2 reaches in 60 epochs what 1e-3 takes several hundred for.
     """
 
     epochs: int
     batch_size: int = 128
     learning_rate: float = 1e-3
     prior_std: float = 1.0
-    kl_weight: float = 0.1
+    kl_weight: float = 0.01
     initial_std: float = 0.05
     seed: int = 0
 
@@ -56,8 +60,8 @@ class BayesByBackprop:
                 raise InputError(f"{name} is {getattr(self, name)}; give a positive number")
         if not 0 <= self.kl_weight < math.inf:
             raise InputError(f"kl_weight is {self.kl_weight}; give a number of at least 0 (1 is the ELBO)")
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed is {self.seed}; give a whole number of at least 0")
+        if not 0 <= self.seed < 2**32:  # the generator drops higher bits, so that two seeds would be one
+            raise InputError(f"seed is {self.seed}; give a whole number from 0 to 2³² - 1")
 
 
 @dataclass(frozen=True)
@@ -82,18 +86,6 @@ class Trained:
     history: tuple[Epoch, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class _Variational:
-    """The parameters being trained, flat in the order of `Network.parameters`."""
-
-    mean: Tensor
-    rho: Tensor
-
-    @property
-    def std(self) -> Tensor:
-        return functional.softplus(self.rho)
-
-
 def train(
     network: Network,
     x: Tensor,
@@ -106,103 +98,129 @@ def train(
 
     `on_epoch` is called after each pass through the data, for a progress display.
     """
-    _check(network, x, y)
+    _check_layers(network)
+    _check_examples(network, x, y)
     x, y = x.to(device, torch.float32), y.to(device, torch.int64)
     generator = torch.Generator().manual_seed(recipe.seed)
-    q = _initial(network, recipe, generator, device)
-    noise = torch.Generator(device).manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    q = _initial(network, recipe.initial_std, generator, device)
     optimiser = torch.optim.Adam([q.mean, q.rho], lr=recipe.learning_rate)
     history: list[Epoch] = []
     for number in range(1, recipe.epochs + 1):
-        batches = torch.randperm(len(x), generator=generator).to(device).split(recipe.batch_size)
-        totals = sum(_step(network, q, optimiser, x[batch], y[batch], recipe, len(x), noise) for batch in batches)
-        history.append(_epoch(number, totals / len(x), recipe, len(x)))
+        order = torch.randperm(len(x), generator=generator).to(device)
+        history.append(_epoch(number, q, optimiser, x[order], y[order], recipe))
         if on_epoch is not None:
             on_epoch(history[-1])
     return Trained(_posterior(q), tuple(history))
 
 
 def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
-    """The share of inputs x [N, *input_shape] that the network with the flat `weights` assigns to their class y [N]."""
-    _check(network, x, y)
+    """The share of inputs x [N, *input_shape] that the network `weights` [size] assigns to their class y [N].
+
+    For several networks, weights [..., size], the average of their shares.
+    """
+    _check_examples(network, x, y)
+    if weights.shape[-1:] != (network.size,):
+        raise InputError(
+            f"weights have shape {tuple(weights.shape)}, the network takes [..., {network.size}]; fix them"
+        )
     with torch.no_grad():
         predicted = network.forward(weights, x.to(weights)).argmax(-1)
     return float((predicted == y.to(weights.device)).double().mean())
 
 
 def kl_divergence(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
-    """KL(N(mean, std²) || N(0, s²)) = Σ log(s / std) + (std² + mean²) / (2 s²) - 1/2."""
+    """KL(N(mean, std²) || N(0, s²)) = Σ log(s / std) + (std² + mean²) / (2 s²) - 1/2, with s = prior_std."""
     return ((std.square() + mean.square()) / (2 * prior_std**2) - (std / prior_std).log() - 0.5).sum()
 
 
-def _initial(network: Network, recipe: BayesByBackprop, generator: torch.Generator, device: str) -> _Variational:
-    """Means N(0, 2 / inputs) (He et al. 2015) for weights and 0 for biases; softplus(rho) = initial_std everywhere."""
+@dataclass(frozen=True, eq=False)
+class _Variational:
+    """The distribution being trained, flat in the order of `Network.parameters`, and the source of its noise."""
+
+    network: Network
+    mean: Tensor
+    rho: Tensor
+    noise: torch.Generator
+
+    @property
+    def std(self) -> Tensor:
+        return functional.softplus(self.rho)
+
+    def sample_outputs(self, x: Tensor) -> Tensor:
+        """Outputs at x [batch, *input_shape], each example under its own draw of the weights.
+
+        Local reparameterisation: for one example x W + b is Gaussian with mean x M + m and variance x² S² + s².
+        Drawing that instead of the weights is the same law at a gradient of less variance.
+        """
+        split, layers = self.network.split, self.network.layers
+        means, variances = split(self.mean), split(self.std.square())
+        for layer, mean, variance, shape in zip(layers, means, variances, self.network.shapes, strict=False):
+            center = apply(layer, mean, x, shape)
+            if isinstance(layer, Dense):
+                spread = apply(layer, variance, x.square(), shape).clamp_min(SMALLEST_VARIANCE).sqrt()
+                center = center + spread * torch.empty_like(center).normal_(generator=self.noise)
+            x = center
+        return x
+
+
+def _initial(network: Network, std: float, generator: torch.Generator, device: str) -> _Variational:
+    """Means N(0, 2 / inputs) (He et al. 2015) for weights and 0 for biases; softplus(rho) = std everywhere."""
     mean = torch.zeros(network.size, dtype=torch.float32)
     for layer, parameters in zip(network.layers, network.split(mean), strict=True):
         if isinstance(layer, Dense):
             parameters[0].normal_(0, math.sqrt(2 / layer.inputs), generator=generator)
-    std = recipe.initial_std
     rho = torch.full_like(mean, std + math.log(-math.expm1(-std)))  # log(exp(std) - 1) without overflow
-    return _Variational(mean.to(device).requires_grad_(), rho.to(device).requires_grad_())
+    seed = int(torch.randint(2**32, (), generator=generator))
+    noise = torch.Generator(device).manual_seed(seed)
+    return _Variational(network, mean.to(device).requires_grad_(), rho.to(device).requires_grad_(), noise)
 
 
-def _step(
-    network: Network,
-    q: _Variational,
-    optimiser: torch.optim.Optimizer,
-    x: Tensor,
-    y: Tensor,
-    recipe: BayesByBackprop,
-    examples: int,
-    noise: torch.Generator,
-) -> Tensor:
-    """One step of the optimiser; (nll, kl, correct) before it, summed over the batch."""
-    outputs = _sampled_outputs(network, q, x, noise)
-    nll = functional.cross_entropy(outputs, y)
-    kl = kl_divergence(q.mean, q.std, recipe.prior_std)
-    optimiser.zero_grad()
-    (nll + recipe.kl_weight / examples * kl).backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
-    right = (outputs.argmax(-1) == y).double().mean()
-    return torch.stack([nll.detach().double(), kl.detach().double(), right]) * len(y)
-
-
-def _sampled_outputs(network: Network, q: _Variational, x: Tensor, noise: torch.Generator) -> Tensor:
-    """Outputs at x [batch, *input_shape], each example under its own draw of the weights."""
-    means, variances = network.split(q.mean), network.split(q.std.square())
-    for layer, mean, variance, shape in zip(network.layers, means, variances, network.shapes, strict=False):
-        if isinstance(layer, Dense):
-            # Local reparameterisation: x W + b is Gaussian with mean x M + m and variance x² S² + s². Drawing it
-            # instead of the weights is the same law for each example, at less variance in the gradient.
-            center = apply(layer, mean, x, shape)
-            spread = apply(layer, variance, x.square(), shape).clamp_min(SMALLEST_VARIANCE).sqrt()
-            x = center + spread * torch.empty_like(center).normal_(generator=noise)
-        else:
-            x = apply(layer, (), x, shape)
-    return x
-
-
-def _epoch(number: int, averages: Tensor, recipe: BayesByBackprop, examples: int) -> Epoch:
-    nll, kl, right = averages.tolist()
-    loss = nll + recipe.kl_weight * kl / examples
+def _epoch(
+    number: int, q: _Variational, optimiser: torch.optim.Optimizer, x: Tensor, y: Tensor, recipe: BayesByBackprop
+) -> Epoch:
+    """One step of the optimiser for each batch, in the order given."""
+    totals = torch.zeros(3, dtype=torch.float64, device=x.device)
+    for start in range(0, len(x), recipe.batch_size):
+        batch = slice(start, start + recipe.batch_size)
+        totals += _step(q, optimiser, x[batch], y[batch], recipe.prior_std, recipe.kl_weight / len(x)) * len(y[batch])
+    nll, kl, right = (totals / len(x)).tolist()
+    loss = nll + recipe.kl_weight * kl / len(x)
     if not math.isfinite(loss):
         raise InputError(
             f"training diverged in epoch {number} (loss {loss}); "
-            f"lower the learning rate (now {recipe.learning_rate:g}) or scale the inputs"
+            f"lower the learning rate (now {recipe.learning_rate:g}) or scale the inputs to about 1"
         )
     return Epoch(number, loss, nll, kl, right)
 
 
+def _step(
+    q: _Variational, optimiser: torch.optim.Optimizer, x: Tensor, y: Tensor, prior_std: float, kl_weight: float
+) -> Tensor:
+    """One step down the gradient of nll + kl_weight · kl; the (nll, kl, accuracy) it started from."""
+    outputs = q.sample_outputs(x)
+    nll = functional.cross_entropy(outputs, y)
+    kl = kl_divergence(q.mean, q.std, prior_std)
+    optimiser.zero_grad()
+    torch.autograd.backward(nll + kl_weight * kl)
+    optimiser.step()
+    right = (outputs.argmax(-1) == y).double().mean()
+    return torch.stack([nll.detach().double(), kl.detach().double(), right])
+
+
 def _posterior(q: _Variational) -> Normal:
-    rho = q.rho.detach().cpu().double()
-    return Normal(q.mean.detach().cpu().double(), functional.softplus(rho))
+    """In float64, where softplus is taken once more: the std is that of the trained rho, rounded once."""
+    mean, rho = q.mean.detach().cpu().double(), q.rho.detach().cpu().double()
+    return Normal(mean, functional.softplus(rho))
 
 
-def _check(network: Network, x: Tensor, y: Tensor) -> None:
-    """Layers that can be trained, inputs that fit the network, one class label of its outputs for each."""
+def _check_layers(network: Network) -> None:
     for layer in network.layers:
         if not isinstance(layer, TRAINABLE):
             raise InputError(f"layer {type(layer).__name__} cannot be trained here; use Dense, Flatten and activations")
+
+
+def _check_examples(network: Network, x: Tensor, y: Tensor) -> None:
+    """Inputs that fit the network, and for each one class label of its outputs."""
     shape = tuple(x.shape[1:])
     if shape != network.input_shape:
         raise InputError(f"inputs have shape {shape}, the network takes {network.input_shape}; reshape them")
@@ -211,4 +229,4 @@ def _check(network: Network, x: Tensor, y: Tensor) -> None:
     if y.dim() != 1 or len(y) != len(x) or len(y) == 0:
         raise InputError(f"labels have shape {tuple(y.shape)} for {len(x)} inputs; give one label for each input")
     if y.is_floating_point() or not 0 <= int(y.min()) <= int(y.max()) < network.outputs:
-        raise InputError(f"labels must be whole numbers from 0 to {network.outputs - 1}, one class an output")
+        raise InputError(f"labels must be integers from 0 to {network.outputs - 1}, one class for each output")

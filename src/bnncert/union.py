@@ -58,7 +58,7 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
 
 
 def heaviest(logs: Sequence[float]) -> list[int]:
-    """Indices by falling log-mass, without those whose masses together cannot matter; the first stays unless it is 0."""
+    """Indices by falling log-mass, without those whose masses together cannot matter; the first stays if positive."""
     order = sorted((i for i in range(len(logs)) if logs[i] > -math.inf), key=lambda i: -logs[i])
     return [i for i in order if i == order[0] or math.exp(logs[i]) * len(order) >= NEGLIGIBLE][:MOST_BOXES]
 
@@ -122,17 +122,19 @@ def _heaviest_cut(posterior: Independent, part: Box, other: Box) -> tuple[Box, B
     above = Box(torch.maximum(part.lower, torch.minimum(other.upper, part.upper)), part.upper)
     below = Box(part.lower, torch.minimum(part.upper, torch.maximum(other.lower, part.lower)))
     whole = posterior.log_masses(part)
-    gains = []
-    for side, exists in ((above, part.upper > other.upper), (below, part.lower < other.lower)):
-        gains.append(torch.where(exists & (posterior.spread > 0), posterior.log_masses(side) - whole, -math.inf))
-    best = torch.stack(gains)
+    cuttable = posterior.spread > 0
+    kept = [
+        torch.where(cuttable & (part.upper > other.upper), posterior.log_masses(above) - whole, -math.inf),
+        torch.where(cuttable & (part.lower < other.lower), posterior.log_masses(below) - whole, -math.inf),
+    ]
+    best = torch.stack(kept)
     if not bool((best > -math.inf).any()):
         return None
-    side, weight = divmod(int(best.argmax()), best.shape[-1])
-    face = (other.upper if side == 0 else other.lower)[weight]
+    beneath, weight = divmod(int(best.argmax()), best.shape[-1])
+    face = (other.lower if beneath else other.upper)[weight]
     over = Box(_with(part.lower, weight, face), part.upper)
     under = Box(part.lower, _with(part.upper, weight, face))
-    return (over, under) if side == 0 else (under, over)
+    return (under, over) if beneath else (over, under)
 
 
 def _with(vector: Tensor, index: int, value: Tensor) -> Tensor:

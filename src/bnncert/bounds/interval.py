@@ -20,7 +20,7 @@ def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, off
     lowers, uppers = network.split(weights.lower), network.split(weights.upper)
     for layer, lower, upper in zip(network.layers, lowers, uppers, strict=True):
         if isinstance(layer, Dense):
-            h = dense_image(lower, upper, h)
+            h = dense_image(lower, upper, h, dense_size(lower, upper, h))
         elif isinstance(layer, Flatten):
             h = h.reshape(len(h.lower), -1)
         else:
@@ -37,20 +37,27 @@ def interval_rows(outputs: Box, rows: Tensor, offsets: Tensor) -> Tensor:
     return value + offsets - gamma(2 * rows.shape[-1] + 8) * size - TINY
 
 
-def dense_image(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> Box:
+def dense_image(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor) -> Box:
     """{h W + b} over weight boxes [in, out] or [B, in, out] and activations h [B, in]: exact, then rounded outward."""
-    size = torch.maximum(lower[0].abs(), upper[0].abs())
     if bool((h.lower >= 0).all()):
-        low = through(h.lower, lower[0].clamp_min(0)) + through(h.upper, lower[0].clamp_max(0))
-        high = through(h.upper, upper[0].clamp_min(0)) + through(h.lower, upper[0].clamp_max(0))
+        # h >= 0: the weights stand at one end, h W⁺ and h W⁻ at the ends of h = c ± r
+        c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
+        low = through(c, lower[0]) - through(r, lower[0].abs())
+        high = through(c, upper[0]) + through(r, upper[0].abs())
     else:
         low, high = _signed_products(lower[0], upper[0], h)
-    magnitude = through(h.magnitude, size)
     if len(lower) > 1:
         low, high = low + lower[1], high + upper[1]
-        magnitude = magnitude + torch.maximum(lower[1].abs(), upper[1].abs())
-    error = gamma(2 * h.shape[-1] + 8) * magnitude + TINY
+    error = gamma(2 * h.shape[-1] + 16) * size + TINY
     return Box(low - error, high + error)
+
+
+def dense_size(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> Tensor:
+    """|h| |W| + |b| over the boxes [B, out]: the scale of every rounding error in the layer."""
+    size = through(h.magnitude, torch.maximum(-lower[0], upper[0]))
+    if len(lower) > 1:
+        size = size + torch.maximum(-lower[1], upper[1])
+    return size
 
 
 def _signed_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """LBP, backward: linear bounds of output rows, walked from the output to the input, weights in boxes.
 
-To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through it. The output rows are
-pulled from the start, so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are those of
-the same walk from each neuron, intersected with interval arithmetic.
+To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through it. The output rows
+are pulled from the start, so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are those
+of the same walk from each neuron, intersected with interval arithmetic.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.batching import slices
-from bnncert.bounds.interval import dense_image, interval_rows
+from bnncert.bounds.interval import dense_image, dense_size, interval_rows
 from bnncert.bounds.relaxations import Relaxation, image, relax
 from bnncert.box import Box, intersect
 from bnncert.network import Dense, Flatten, Network, Shape
-from bnncert.products import dot, through
+from bnncert.products import dot
 from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.specification import Region
 
@@ -86,7 +86,7 @@ class FlattenStep:
     shape: Shape
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return rows.unflatten(-1, self.shape), rows.new_zeros(1, 1)
+        return rows.reshape(*rows.shape[:2], *self.shape), rows.new_zeros(1, 1)
 
 
 def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
@@ -98,11 +98,19 @@ def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, off
     each = bytes_each(network, rows.shape[1], paired)
     parts = []
     for part in slices(len(region), each, rows.device):
-        box = weights[part] if paired else weights
+        box = box_for(weights, part)
         steps, outputs = trace(network, box, region[part])
         backward = walk(steps, region[part], rows[part]) + offsets[part] - 4 * UNIT * offsets[part].abs()
         parts.append(torch.maximum(backward, interval_rows(outputs, rows[part], offsets[part])))
     return torch.cat(parts)
+
+
+def box_for(weights: Box, part: slice) -> Box:
+    """The weight boxes of a part of the batch; a single input's is treated as shared, which is faster."""
+    if weights.lower.dim() == 1:
+        return weights
+    chosen = weights[part]
+    return chosen[0] if len(chosen.lower) == 1 else chosen
 
 
 def bytes_each(network: Network, rows: int, paired: bool) -> int:
@@ -119,8 +127,9 @@ def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], B
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
     for i, (layer, (lower, upper)) in enumerate(zip(network.layers, parameters, strict=True)):
         if isinstance(layer, Dense):
-            steps.append(dense_step(lower, upper, h))
-            h = dense_image(lower, upper, h)
+            size = dense_size(lower, upper, h)
+            steps.append(dense_step(lower, upper, h, size))
+            h = dense_image(lower, upper, h, size)
             # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
             if not linear and i + 1 < len(network.layers):
                 h = intersect(h, _neurons(steps, region, layer.outputs))
@@ -146,15 +155,12 @@ def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
     return value + region.minimum(rows)
 
 
-def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> DenseStep:
+def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor) -> DenseStep:
     center, radius = _center_radius(lower[0], upper[0])
-    bias = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
+    bias_center, bias_radius = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
     slope, lift = _chord_of_magnitude(h)
-    largest = torch.maximum(lower[0].abs(), upper[0].abs())
-    size = through(h.magnitude, largest)
-    if len(lower) > 1:
-        size = size + torch.maximum(lower[1].abs(), upper[1].abs())
-    return DenseStep(center, radius if bool((radius > 0).any()) else None, *bias, slope, lift, size)
+    random = radius if bool(radius.amax() > 0) else None
+    return DenseStep(center, random, bias_center, bias_radius, slope, lift, size)
 
 
 def _neurons(steps: list[Step], region: Region, width: int) -> Box:
@@ -163,15 +169,15 @@ def _neurons(steps: list[Step], region: Region, width: int) -> Box:
     signed = torch.cat([identity, -identity]).unsqueeze(0)
     each = 8 * WORKING_TENSORS * len(region) * max(width, region.center[0].numel())
     bounds = [walk(steps, region, signed[:, part]) for part in slices(2 * width, each, signed.device)]
-    lower, upper = torch.cat(bounds, 1).split(width, 1)
-    return Box(lower, -upper)
+    both = torch.cat(bounds, 1)
+    return Box(both[:, :width], -both[:, width:])
 
 
 def _center_radius(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """[lower, upper] within center ± radius."""
-    center = lower / 2 + upper / 2
+    center = (lower + upper) / 2
     radius = torch.maximum(center - lower, upper - center)
-    return center, torch.where(radius > 0, radius * (1 + 4 * UNIT) + TINY, radius)
+    return center, radius * (1 + 4 * UNIT)
 
 
 def _chord_of_magnitude(h: Box) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bnncert.bounds.batching import slices
 from bnncert.bounds.interval import interval_rows
-from bnncert.bounds.linear import bytes_each
+from bnncert.bounds.linear import box_for, bytes_each
 from bnncert.bounds.relaxations import Relaxation, relax
 from bnncert.box import Box
 from bnncert.errors import InputError
@@ -51,7 +51,7 @@ def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, off
     each = 2 * bytes_each(network, rows.shape[-1], paired)
     parts = []
     for part in slices(len(region), each, rows.device):
-        logits = _logits(network, weights[part] if paired else weights, region[part])
+        logits = _logits(network, box_for(weights, part), region[part])
         parts.append(interval_rows(logits, rows[part], offsets[part]))
     return torch.cat(parts)
 
@@ -125,4 +125,4 @@ def _evaluate(functions: list[Functions], region: Region, positive: Tensor, nega
             value = value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
             on_lower, on_upper = on_lower * lines.lower_slope.unsqueeze(1), on_upper * lines.upper_slope.unsqueeze(1)
         positive, negative = on_lower, on_upper
-    return value + region.minimum(rows.unflatten(-1, region.center.shape[1:]))
+    return value + region.minimum(rows)

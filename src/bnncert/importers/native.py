@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from bnncert.digest import canonical_json
 from bnncert.errors import InputError
@@ -23,7 +24,7 @@ SCHEMA = "bnncert-posterior/1"
 
 def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, object]) -> None:
     header = {"schema": SCHEMA, "family": posterior.family, "network": network.describe(), "notes": notes}
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for field, flat in posterior.tensors().items():
         values = [value for layer in network.split(flat.cpu()) for value in layer]
         tensors |= {
@@ -44,7 +45,7 @@ def load(path: Path) -> tuple[Network, Posterior]:
     network = from_description(header.get("network", {}))
     family = FAMILIES[header["family"]]
     flat = {}
-    for field in family.__dataclass_fields__:
+    for field in family.names():
         names = [f"{name}_{field}" for name in network.parameters]
         for name, shape in zip(names, network.parameters.values(), strict=True):
             if name not in tensors or tuple(tensors[name].shape) != shape:

@@ -56,7 +56,7 @@ def load(path: Path) -> tuple[Network, Normal]:
         if weights.dim() != 2:
             raise InputError(f"{str(path)!r}: W{i}_mean has shape {tuple(weights.shape)}; give [inputs, outputs]")
         bias = f"b{i}_mean" in arrays
-        layers += [Dense(*weights.shape, bias=bias), *([activation] if activation else [])]
+        layers += [Dense(weights.shape[0], weights.shape[1], bias), *([activation] if activation else [])]
         for letter in "Wb"[: 1 + bias]:
             mean, std = (_numbers(arrays, f"{letter}{i}_{part}", path) for part in ("mean", "std"))
             expected = weights.shape if letter == "W" else weights.shape[1:]

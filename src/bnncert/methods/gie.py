@@ -15,7 +15,8 @@ from bnncert.problem import Problem
 class GIE:
     """P_safe >= P(union over centres of the largest safe [w_i - j v⁻, w_i + j v⁺]).
 
-    v⁺ = λσ(1 + ρ) where the margin does not fall with the weight (E⁺ and E⁰), v⁻ = λσ(1 + ρ) where it does not rise (E⁻ and E⁰), λσ elsewhere.
+    v⁺ = λσ(1 + ρ) where the margin does not fall with the weight (E⁺ and E⁰), v⁻ = λσ(1 + ρ) where it does not rise
+    (E⁻ and E⁰), and λσ elsewhere.
     """
 
     samples: int = 50

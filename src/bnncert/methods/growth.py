@@ -1,8 +1,8 @@
 """Growth: the loop that all box methods share, and the boxes it grows.
 
-Around each centre w a box [w - j v⁻, w + j v⁺], j = 1, 2, ..., is grown while the bound proves it safe. Methods differ in
-the rates v⁻, v⁺ and in how far they walk. Every evaluation of the bound on one box for one input is one bound call,
-failures included; an input stops at its budget.
+Around each centre w a box [w - j v⁻, w + j v⁺], j = 1, 2, ..., is grown while the bound proves it safe. Methods
+differ in the rates v⁻, v⁺ and in how far they walk. Every evaluation of the bound on one box for one input is one bound
+call, failures included; an input stops at its budget.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class GrownBox:
-    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺]; `draw` None is the posterior's centre."""
+    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺]; draw None: the posterior's centre."""
 
     draw: int | None
     center: Tensor
@@ -166,7 +166,7 @@ def _walk(plan: Plan, test: Test, budget: Tensor) -> tuple[Tensor, Tensor]:
     used = torch.zeros_like(budget)
     while bool((going := (used < budget) & (failed > reached + 1)).any()):
         tries = _next_steps(plan.walk, reached, failed)
-        for steps in tries[going].unique().tolist():
+        for steps in sorted(set(tries[going].tolist())):
             inputs = (going & (tries == steps)).nonzero().squeeze(1)
             safe = test(inputs, steps)
             used[inputs] += 1
