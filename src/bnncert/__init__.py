@@ -3,9 +3,10 @@
 from bnncert.box import Box
 from bnncert.certificate import Certificate, Result, read_certificate
 from bnncert.certify import certify
+from bnncert.correlated import LowRankNormal, Mixture, full_covariance
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior, save_posterior
-from bnncert.methods import GIE, PIE, Sampling
+from bnncert.methods import GIE, PIE, Concentration, Sampling
 from bnncert.network import Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, mlp
 from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
 from bnncert.problem import Problem
@@ -17,11 +18,14 @@ __all__ = [
     "PIE",
     "Box",
     "Certificate",
+    "Concentration",
     "Dense",
     "Flatten",
     "InputError",
     "Laplace",
     "LeakyReLU",
+    "LowRankNormal",
+    "Mixture",
     "Network",
     "Normal",
     "Problem",
@@ -40,6 +44,7 @@ __all__ = [
     "certify",
     "class_robust",
     "explicit_box",
+    "full_covariance",
     "half_space",
     "load_posterior",
     "mlp",

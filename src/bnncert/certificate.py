@@ -7,7 +7,7 @@ the certificate.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from bnncert.digest import canonical_json
 from bnncert.errors import InputError
 from bnncert.files import write_atomically
+from bnncert.methods.statistical import Estimate
 
 SCHEMA = "bnncert-certificate/1"
 
@@ -51,7 +52,8 @@ class Result:
     """One input's answer: lower <= P_safe <= upper, certified.
 
     status: "certified" (lower > 0), "unverified" (nothing proved), "misclassified" (the mean network errs on the clean
-    input; counted as nothing proved) or "error". lower and upper are 0 and 1 when nothing is known.
+    input; counted as nothing proved) or "error". lower and upper are 0 and 1 when nothing is known. `estimate` is
+    not certified and enters neither.
     """
 
     index: int
@@ -65,9 +67,12 @@ class Result:
     bound_calls: int
     seconds: float
     seed: int
+    estimate: Estimate | None
     certificate: Certificate | None
 
     def line(self, certificate: str | None) -> str:
         """The result as one JSON line, the certificate by its path."""
-        fields = {name: value for name, value in vars(self).items() if name != "certificate"}
+        fields = {name: value for name, value in vars(self).items() if name not in ("certificate", "estimate")}
+        if self.estimate:
+            fields["estimate"] = asdict(self.estimate)
         return json.dumps(fields | {"certificate": certificate}, allow_nan=False)

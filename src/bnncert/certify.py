@@ -13,19 +13,26 @@ from torch import Tensor
 
 from bnncert.certificate import SCHEMA, Certificate, Result
 from bnncert.errors import InputError
-from bnncert.methods import PIE, Method, Outcome
+from bnncert.methods import Concentration, Method, Outcome
+from bnncert.methods.statistical import estimate
 from bnncert.problem import Problem
 from bnncert.version import __version__
 
 
 def certify(
-    problem: Problem, method: Method | None = None, *, seed: int = 0, indices: Sequence[int] | None = None
+    problem: Problem,
+    method: Method | None = None,
+    *,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+    samples: int = 0,
 ) -> tuple[Result, ...]:
-    """Certified bounds of P_safe for every input of the problem, by PIE unless a method is given.
+    """Certified bounds of P_safe for every input of the problem, by concentration unless a method is given.
 
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless given.
+    samples: networks to draw for an uncertified estimate beside each result; 0 for none.
     """
-    method = method or PIE()
+    method = method or Concentration()
     names = list(range(len(problem)) if indices is None else indices)
     if len(names) != len(problem):
         raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one an input")
@@ -34,48 +41,32 @@ def certify(
     started = time.perf_counter()
     # float64 keeps TF32 and the default dtype out; autocast must be switched off by hand.
     with torch.no_grad(), torch.autocast(problem.posterior.center.device.type, enabled=False):
-        predicted = _predictions(problem)
-        outcomes = _outcomes(problem, method, seed, predicted)
+        outcomes = method(problem, seed)
+        predicted = None if problem.specification.labels is None else problem.predictions()
+        estimates = estimate(problem, samples, seed) if samples else [None] * len(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
     results = []
     for i, outcome in enumerate(outcomes):
-        certificate = _certificate(problem[i : i + 1], outcome, method, seed) if outcome and outcome.lower > 0 else None
+        label, prediction = _entry(problem.specification.labels, i), _entry(predicted, i)
+        known = outcome.lower > 0 or outcome.upper < 1
         results.append(
             Result(
                 index=names[i],
-                label=_entry(problem.specification.labels, i),
-                predicted=_entry(predicted, i),
-                status="misclassified" if outcome is None else "certified" if outcome.lower > 0 else "unverified",
-                lower=outcome.lower if outcome else 0.0,
-                upper=outcome.upper if outcome else 1.0,
+                label=label,
+                predicted=prediction,
+                status="misclassified" if label != prediction else "certified" if outcome.lower > 0 else "unverified",
+                lower=outcome.lower,
+                upper=outcome.upper,
                 method=method.name,
                 eps=float(problem.specification.region.eps[i]),
-                bound_calls=outcome.bound_calls if outcome else 0,
+                bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
-                certificate=certificate,
+                estimate=estimates[i],
+                certificate=_certificate(problem[i : i + 1], outcome, method, seed) if known else None,
             )
         )
     return tuple(results)
-
-
-def _predictions(problem: Problem) -> Tensor | None:
-    """The mean network's classes at the clean inputs; none without labels."""
-    if problem.specification.labels is None:
-        return None
-    return problem.network.forward(problem.posterior.center, problem.specification.region.center).argmax(-1)
-
-
-def _outcomes(problem: Problem, method: Method, seed: int, predicted: Tensor | None) -> list[Outcome | None]:
-    """The method's answers; None for an input that the mean network already gets wrong."""
-    outcomes: list[Outcome | None] = [None] * len(problem)
-    labels = problem.specification.labels
-    everything = torch.arange(len(problem))
-    asked = everything if predicted is None or labels is None else everything[predicted.eq(labels).cpu()]
-    if len(asked):
-        for i, outcome in zip(asked.tolist(), method(problem[asked], seed), strict=True):
-            outcomes[i] = outcome
-    return outcomes
 
 
 def _certificate(problem: Problem, outcome: Outcome, method: Method, seed: int) -> Certificate:

@@ -70,7 +70,7 @@ def certify(
     inputs: Annotated[str, typer.Option(help="Data set (digits, mnist) or .npz file with x and optionally y.")],
     eps: Annotated[float, typer.Option(help="Radius of the input region.")],
     select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ":",
-    method: Annotated[str, typer.Option(help="sampling, pie or gie.")] = "pie",
+    method: Annotated[str, typer.Option(help="concentration, sampling, pie or gie.")] = "concentration",
     norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = "linf",
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
@@ -80,6 +80,9 @@ def certify(
     tolerance: Annotated[
         float | None, typer.Option(help="Regression: the output stays within this distance of y.")
     ] = None,
+    upper: Annotated[bool, typer.Option("--upper", help="concentration: also certify an upper bound.")] = False,
+    effort: Annotated[int, typer.Option(help="concentration: 0 plain slopes, 1 optimised ones.")] = 1,
+    estimate: Annotated[int, typer.Option(help="Networks to draw for an estimate beside the certified interval.")] = 0,
     bound: Annotated[str, typer.Option(help="lbp, lbp-forward (as published) or ibp.")] = "lbp",
     samples: Annotated[int, typer.Option(help="Centres, the posterior's own first.")] = 50,
     step: Annotated[float, typer.Option(help="λ, in standard deviations: width or growth of the boxes.")] = 0.5,
@@ -100,15 +103,22 @@ def certify(
     from bnncert.importers import load_posterior
     from bnncert.problem import Problem
 
-    options = {"samples": samples, "step": step, "budget": budget, "bound": bound, "mean_first": mean_first}
-    chosen = _method(method, options | {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only})
+    options: dict[str, Any] = {
+        "samples": samples,
+        "step": step,
+        "budget": budget,
+        "bound": bound,
+        "mean_first": mean_first,
+    }
+    options |= {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only, "upper": upper, "effort": effort}
+    chosen = _method(method, options)
     network, weights = load_posterior(posterior)
     data = load_inputs(inputs)
     indices = _selection(select, len(data.x))
     region = _region(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))
     specification = _condition(network, region, _labels(data, indices), target, tolerance)
     problem = Problem(network, weights, specification).to(_device(device))
-    results = _certify_batches(problem, chosen, seed, indices, out)
+    results = _certify_batches(problem, chosen, seed, indices, estimate, out)
     show_results(results, f"{posterior.name}, eps {eps:g} ({norm}), method {chosen.name}")
     if out:
         print(f"results and certificates are in {out}")
@@ -193,9 +203,7 @@ def _method(name: str, options: dict[str, Any]) -> Method:
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
     kind = METHODS[name]
-    chosen = kind(**{key: value for key, value in options.items() if key in kind.__dataclass_fields__})
-    chosen.plan()  # checks the options before anything is loaded
-    return chosen
+    return kind(**{key: value for key, value in options.items() if key in kind.__dataclass_fields__})
 
 
 def _selection(text: str, count: int) -> list[int]:

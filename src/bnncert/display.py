@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bnncert.certificate import Result
+from bnncert.methods.statistical import Estimate
 
 SHOWN = 25  # rows of the table; all of them are in results.jsonl
 
@@ -30,19 +31,13 @@ def progress(label: str) -> Progress:
 def show_results(results: Sequence[Result], title: str) -> None:
     """A row an input (the first few) and the summary."""
     table = Table(title=title, title_justify="left", caption=summary(results), caption_justify="left")
-    for name in ("input", "label", "predicted", "status", "P_safe at least", "at most", "bound calls"):
+    estimated = any(result.estimate for result in results)
+    columns = ["input", "label", "predicted", "status", "P_safe at least", "at most", "bound calls"]
+    for name in columns + ["estimate (not certified)"] * estimated:
         table.add_column(name, justify="left" if name == "status" else "right")
     for r in results[:SHOWN]:
-        cells = (
-            r.index,
-            _dash(r.label),
-            _dash(r.predicted),
-            r.status,
-            percent(r.lower),
-            percent(r.upper, up=True),
-            r.bound_calls,
-        )
-        table.add_row(*map(str, cells))
+        cells = [r.index, _dash(r.label), _dash(r.predicted), r.status, percent(r.lower), percent(r.upper, up=True)]
+        table.add_row(*map(str, cells), str(r.bound_calls), *[_interval(r.estimate)] * estimated)
     console = Console()
     console.print(table)
     if len(results) > SHOWN:
@@ -51,16 +46,23 @@ def show_results(results: Sequence[Result], title: str) -> None:
 
 def summary(results: Sequence[Result]) -> str:
     """Mean certified probability over all inputs, what is not certified counting 0, and the statuses."""
-    mean = sum(result.lower for result in results) / len(results)
+    lower, upper = (sum(getattr(result, end) for result in results) / len(results) for end in ("lower", "upper"))
     counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in results).items())
     seconds = sum(result.seconds for result in results)
-    return f"mean certified P_safe {percent(mean)} over {len(results)} inputs ({counts}); {seconds:.1f} s"
+    interval = f"at least {percent(lower)}, at most {percent(upper, up=True)}"
+    return f"mean P_safe {interval} over {len(results)} inputs ({counts}); {seconds:.1f} s"
 
 
 def percent(probability: float, up: bool = False) -> str:
     """Rounded down, or up for upper bounds: the table never shows more than was certified."""
     hundredths = math.ceil(probability * 1e4) if up else math.floor(probability * 1e4)
     return f"{hundredths / 100:.2f} %"
+
+
+def _interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    return f"{percent(estimate.low)} to {percent(estimate.high, up=True)} ({100 * estimate.confidence:g} %)"
 
 
 def _dash(value: int | None) -> str:

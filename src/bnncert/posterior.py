@@ -27,9 +27,8 @@ from bnncert.box import Box
 from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.rounding import UNIT, gamma
+from bnncert.tails import ARGUMENT, SPECIAL, laplace_core, laplace_tail, normal_core, normal_tail
 
-ARGUMENT = 8 * UNIT  # (bound - centre) / scale / sqrt(2): four roundings, taken twice over
-SPECIAL = 64 * UNIT  # erf, erfc and exp of any vendor: at most 5 ulp documented, taken six times over
 STUDENT = 2.0**-36  # the incomplete beta function as scipy evaluates it
 DOWN, UP = 1, -1  # directions of rounding
 Function: TypeAlias = Callable[[Tensor], Tensor]
@@ -113,7 +112,7 @@ class Normal(Independent):
     family: ClassVar[str] = "normal"
 
     def __post_init__(self) -> None:
-        _validate(self, scale="std")
+        validate(self, scale="std")
 
     @property
     def center(self) -> Tensor:
@@ -127,7 +126,7 @@ class Normal(Independent):
         return self.mean.cpu() + self.std.cpu() * _randn(self.size, generator)
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
-        return _symmetric_logs(box, self.mean, self.std, _normal_tail, _normal_core, direction * SPECIAL)
+        return _symmetric_logs(box, self.mean, self.std, normal_tail, normal_core, direction * SPECIAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +138,7 @@ class Laplace(Independent):
     family: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
-        _validate(self, scale="scale")
+        validate(self, scale="scale")
 
     @property
     def center(self) -> Tensor:
@@ -154,7 +153,7 @@ class Laplace(Independent):
         return self.loc.cpu() - self.scale.cpu() * v.sign() * torch.log1p(-v.abs())
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
-        return _symmetric_logs(box, self.loc, self.scale, _laplace_tail, _laplace_core, direction * SPECIAL)
+        return _symmetric_logs(box, self.loc, self.scale, laplace_tail, laplace_core, direction * SPECIAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +166,7 @@ class StudentT(Independent):
     family: ClassVar[str] = "student-t"
 
     def __post_init__(self) -> None:
-        _validate(self, scale="scale")
+        validate(self, scale="scale")
         # Heavier tails than Cauchy's would still matter where z² overflows.
         if not bool((self.df >= 1).all()):
             raise InputError(
@@ -214,7 +213,7 @@ class Uniform(Independent):
     family: ClassVar[str] = "uniform"
 
     def __post_init__(self) -> None:
-        _validate(self)
+        validate(self)
 
     @property
     def center(self) -> Tensor:
@@ -249,7 +248,7 @@ class TruncatedNormal(Independent):
     family: ClassVar[str] = "truncated-normal"
 
     def __post_init__(self) -> None:
-        _validate(self, scale="std")
+        validate(self, scale="std")
         outside = (self.std == 0) & ((self.mean < self.low) | (self.mean > self.high))
         if bool(outside.any()):
             raise InputError("posterior has a deterministic weight outside its [low, high]; widen the interval")
@@ -287,7 +286,7 @@ class TruncatedNormal(Independent):
 
     def _gaussian_logs(self, box: Box, direction: int) -> Tensor:
         """log P(w_i in box_i) before conditioning."""
-        return _symmetric_logs(box, self.mean, self.std, _normal_tail, _normal_core, direction * SPECIAL)
+        return _symmetric_logs(box, self.mean, self.std, normal_tail, normal_core, direction * SPECIAL)
 
 
 FAMILIES: dict[str, type[Independent]] = {
@@ -314,24 +313,6 @@ def _symmetric_logs(box: Box, center: Tensor, scale: Tensor, tail: Function, cor
     return torch.where((a <= 0) & (b >= 0), straddling, aside)
 
 
-def _normal_tail(z: Tensor) -> Tensor:
-    tail: Tensor = torch.special.erfc(z / math.sqrt(2)) / 2
-    return tail
-
-
-def _normal_core(z: Tensor) -> Tensor:
-    core: Tensor = torch.special.erf(z / math.sqrt(2)) / 2
-    return core
-
-
-def _laplace_tail(z: Tensor) -> Tensor:
-    return (-z).exp() / 2
-
-
-def _laplace_core(z: Tensor) -> Tensor:
-    return -torch.expm1(-z) / 2
-
-
 def _randn(size: int, generator: np.random.Generator) -> Tensor:
     return torch.from_numpy(generator.standard_normal(size))
 
@@ -340,9 +321,9 @@ def _rand(size: int, generator: np.random.Generator) -> Tensor:
     return torch.from_numpy(generator.random(size))
 
 
-def _validate(posterior: Posterior, scale: str | None = None) -> None:
+def validate(posterior: Posterior, scale: str | None = None) -> None:
     tensors = posterior.tensors()
-    shapes = {tuple(value.shape) for value in tensors.values()}
+    shapes = {tuple(value.shape) for name, value in tensors.items() if name != "factor"}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
         raise InputError(f"posterior arrays {', '.join(tensors)} must be vectors of one length, not {sorted(shapes)}")
     for name, value in tensors.items():

@@ -50,6 +50,17 @@ class Problem:
         """The rows of the networks `weights` [..., size] at the clean inputs, [..., B, R]."""
         return self.specification.margins(self.network.forward(weights, self.specification.region.center))
 
+    def predictions(self) -> Tensor:
+        """The classes of the posterior's central network at the clean inputs, [B]."""
+        return self.network.forward(self.posterior.center, self.specification.region.center).argmax(-1)
+
+    def misclassified(self) -> Tensor:
+        """Which inputs the central network already gets wrong, [B]; none where there are no labels."""
+        labels = self.specification.labels
+        if labels is None:
+            return torch.zeros(len(self), dtype=torch.bool, device=self.specification.rows.device)
+        return self.predictions().ne(labels)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything the claim depends on: architecture, posterior, regions and rows."""

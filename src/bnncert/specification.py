@@ -17,7 +17,7 @@ from bnncert.box import Box
 from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.products import dot
-from bnncert.rounding import TINY, gamma, round_down, round_up
+from bnncert.rounding import TINY, UNIT, gamma, round_down, round_up
 
 NORMS = ("linf", "l2", "l1")
 Clip: TypeAlias = tuple[float, float] | None
@@ -46,6 +46,12 @@ class Region:
     def to(self, device: torch.device | str) -> Region:
         return replace(self, center=self.center.to(device), box=self.box.to(device), eps=self.eps.to(device))
 
+    def inner(self) -> Box:
+        """A box surely inside the bounding box of the region, whichever way the region's ends were rounded."""
+        slack = [16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)]
+        lower = torch.minimum(self.box.lower + slack[0], self.center)
+        return Box(lower, torch.maximum(self.box.upper - slack[1], self.center))
+
     def minimum(self, rows: Tensor) -> Tensor:
         """A lower bound of min over x of rows·x, for rows [B, R, *shape].
 
@@ -56,7 +62,7 @@ class Region:
         size = dot(rows.abs(), torch.maximum(lower.abs(), upper.abs()))
         best = dot(rows.clamp_min(0), lower) + dot(rows.clamp_max(0), upper)
         if self.norm != "linf":
-            dual = rows.norm(2 if self.norm == "l2" else torch.inf, dim=-1)
+            dual = torch.linalg.vector_norm(rows, 2 if self.norm == "l2" else torch.inf, dim=-1)
             reach = self.eps.unsqueeze(-1) * dual
             best = torch.maximum(best, dot(rows, self.center.flatten(1)) - reach)
             size = size + reach

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
+
+from bnncert.errors import InputError
 
 CPU_BUDGET = 192 * 2**20  # bytes of working tensors; the allocator's peak stays within about twice this
 
@@ -22,3 +25,20 @@ def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice
     step = max(1, memory_budget(device) // max(1, bytes_each))
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
+
+
+def in_batches(compute: Callable[[slice], Tensor], length: int, bytes_each: int, device: torch.device) -> Tensor:
+    """compute over all of range(length), slice by slice, concatenated; a slice that does not fit is halved."""
+    results = []
+    pending = list(slices(length, bytes_each, device))[::-1]
+    while pending:
+        part = pending.pop()
+        try:
+            results.append(compute(part))
+        except torch.OutOfMemoryError:
+            middle = (part.start + part.stop) // 2
+            if middle == part.start:
+                raise InputError("one input alone does not fit into memory; use a larger device") from None
+            torch.cuda.empty_cache()
+            pending += [slice(middle, part.stop), slice(part.start, middle)]
+    return torch.cat(results)

@@ -18,7 +18,7 @@ from bnncert.bounds.batching import slices
 from bnncert.bounds.interval import dense_image, dense_size, interval_rows
 from bnncert.bounds.relaxations import Relaxation, image, relax
 from bnncert.box import Box, intersect
-from bnncert.network import Dense, Flatten, Network, Shape
+from bnncert.network import Activation, Dense, Flatten, Network, Shape
 from bnncert.products import dot
 from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.specification import Region
@@ -66,7 +66,7 @@ class DenseStep:
 
 @dataclass(frozen=True, eq=False)
 class ActivationStep:
-    """A f(z) >= A⁺ (lower line) + A⁻ (upper line)."""
+    """A f(z) >= A⁺ (lower line) + A⁻ (upper line); lower slopes are one a neuron [B, n] or one a row too [B, R, n]."""
 
     relaxation: Relaxation
     size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
@@ -74,7 +74,8 @@ class ActivationStep:
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         lines = self.relaxation
         positive, negative = rows.clamp_min(0), rows.clamp_max(0)
-        pulled = positive * lines.lower_slope.unsqueeze(1) + negative * lines.upper_slope.unsqueeze(1)
+        lower_slope = lines.lower_slope if lines.lower_slope.dim() == 3 else lines.lower_slope.unsqueeze(1)
+        pulled = positive * lower_slope + negative * lines.upper_slope.unsqueeze(1)
         constant = dot(positive, lines.lower_intercept) + dot(negative, lines.upper_intercept)
         return pulled, constant - gamma(rows.shape[-1] + 64) * dot(rows.abs(), self.size) - TINY
 
@@ -138,10 +139,7 @@ def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], B
             steps.append(FlattenStep(network.shapes[i]))
             h = h.reshape(len(region), -1)
         else:
-            lines = relax(layer, h)
-            slope = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())
-            lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
-            steps.append(ActivationStep(lines, slope * h.magnitude + lift))
+            steps.append(activation_step(layer, h))
             h, linear = image(layer, h), False
     return steps, h
 
@@ -161,6 +159,13 @@ def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, siz
     slope, lift = _chord_of_magnitude(h)
     random = radius if bool(radius.amax() > 0) else None
     return DenseStep(center, random, bias_center, bias_radius, slope, lift, size)
+
+
+def activation_step(activation: Activation, z: Box) -> ActivationStep:
+    """The activation's lines on the interval z [B, n]; slopes of all activations here are at most 1."""
+    lines = relax(activation, z)
+    lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
+    return ActivationStep(lines, z.magnitude + lift)
 
 
 def _neurons(steps: list[Step], region: Region, width: int) -> Box:

@@ -29,6 +29,9 @@ class GIE:
     zero_gradient_only: bool = False
     name: ClassVar[str] = "gie"
 
+    def __post_init__(self) -> None:
+        self.plan()  # checks the options
+
     def plan(self) -> Plan:
         rule = Rule(self.step, self.rho, self.zero_gradient_only)
         return Plan(rule, self.samples, self.mean_first, self.budget, self.bound, self.walk)

@@ -93,8 +93,9 @@ def grow(problem: Problem, plan: Plan, seed: int) -> tuple[list[list[GrownBox]],
     posterior = independent(problem)
     found: list[list[GrownBox]] = [[] for _ in range(len(problem))]
     calls = torch.zeros(len(problem), dtype=torch.int64)
+    wrong = problem.misclassified().cpu()  # counted as unsafe: not worth a call
     for k in range(plan.samples):
-        open_inputs = (calls < plan.budget).nonzero().squeeze(1)
+        open_inputs = (~wrong & (calls < plan.budget)).nonzero().squeeze(1)
         if len(open_inputs) == 0:
             break
         draw = None if k == 0 and plan.mean_first else k - plan.mean_first
@@ -112,7 +113,8 @@ def grow(problem: Problem, plan: Plan, seed: int) -> tuple[list[list[GrownBox]],
 def independent(problem: Problem) -> Independent:
     if not isinstance(problem.posterior, Independent):
         raise InputError(
-            f"posterior family {problem.posterior.family!r} gives no mass of boxes, which sampling, PIE and GIE need"
+            f"posterior family {problem.posterior.family!r} gives no mass of boxes, which sampling, pie and gie need; "
+            "use method concentration"
         )
     return problem.posterior
 

@@ -23,6 +23,9 @@ class PIE:
     walk: str = "linear"
     name: ClassVar[str] = "pie"
 
+    def __post_init__(self) -> None:
+        self.plan()  # checks the options
+
     def plan(self) -> Plan:
         return Plan(Rule(self.step), self.samples, self.mean_first, self.budget, self.bound, self.walk)
 

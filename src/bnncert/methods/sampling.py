@@ -22,6 +22,9 @@ class Sampling:
     mean_first: bool = True
     name: ClassVar[str] = "sampling"
 
+    def __post_init__(self) -> None:
+        self.plan()  # checks the options
+
     def plan(self) -> Plan:
         return Plan(Rule(self.step), self.samples, self.mean_first, self.budget, self.bound, "linear", longest=1)
 

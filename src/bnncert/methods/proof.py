@@ -1,0 +1,136 @@
+"""Proofs by concentration: a lower bound of P_safe from the tails of the Gaussian functionals that decide.
+
+    P_safe >= 1 - (sides of hidden neurons that may fail)·Q(t) - Σ_rows q_r,     q_r = Q(m_r / L_r)  if m_r >= 0 < L_r,
+                                                                                  1[m_r <= 0]        if L_r = 0,
+                                                                                  1                  otherwise,
+
+with m (E F already taken off) and L from `bounds.gaussian`. Q of a negative number would be no bound: hence the last
+case. Each threshold t gives a bound of the same number, so every input takes the best of a grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.batching import in_batches, slices
+from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, first_layer, trace
+from bnncert.bounds.linear import ActivationStep
+from bnncert.correlated import Gaussian, LowRankNormal
+from bnncert.methods.slopes import evaluate, optimise
+from bnncert.network import Dense
+from bnncert.problem import Problem
+from bnncert.rounding import UNIT
+from bnncert.tails import normal_tail_up
+
+THRESHOLDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)
+DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """P_safe >= probability for one input, with threshold t and these slopes of the activations, by layer position.
+
+    lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
+    output rows where they were optimised.
+    """
+
+    probability: float
+    t: float
+    lower_slopes: dict[int, Tensor]
+    upper_slopes: dict[int, Tensor]
+    row_slopes: dict[int, Tensor]
+
+
+def probabilities(problem: Problem, posterior: Gaussian) -> Tensor:
+    """The bound with plain slopes for every input and every threshold, [B, thresholds]."""
+    device = problem.specification.rows.device
+    return in_batches(
+        lambda part: _table(problem[part], posterior), len(problem), bytes_each(problem, posterior), device
+    )
+
+
+def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
+    """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
+    best = probabilities(problem, posterior).max(1)
+    proofs: dict[int, Proof] = {}
+    each = 4 * bytes_each(problem, posterior)
+    for k, t in enumerate(THRESHOLDS):
+        group = (best.indices == k).nonzero().squeeze(1)
+        for part in slices(len(group), each, group.device):
+            chosen = group[part]
+            found = _prove_at(problem[chosen], posterior, t, best.values[chosen], effort)
+            proofs |= dict(zip(chosen.tolist(), found, strict=True))
+    return [proofs[i] for i in range(len(problem))]
+
+
+def bytes_each(problem: Problem, posterior: Gaussian) -> int:
+    """Working memory of one input: the rows of the widest hidden layer but the first, whose rows the batch shares."""
+    network = problem.network
+    widths = [layer.outputs for layer in network.layers if isinstance(layer, Dense)]
+    rows = max([problem.specification.rows.shape[1], *(2 * width for width in widths[1:-1])])
+    widest = max(layer.inputs for layer in network.layers if isinstance(layer, Dense))
+    rank = posterior.factor.shape[1] * max(1, 2 * max(widths) // rows) if isinstance(posterior, LowRankNormal) else 1
+    return 8 * WORKING_TENSORS * rows * widest * rank
+
+
+def _table(problem: Problem, posterior: Gaussian) -> Tensor:
+    spec = problem.specification
+    first = first_layer(problem.network, posterior, spec.region)
+    columns = []
+    for t in THRESHOLDS:
+        traced = trace(problem.network, posterior, spec.region, t, first)
+        columns.append(probability(traced, evaluate(traced, spec, {})))
+    return torch.stack(columns, 1)
+
+
+def probability(traced: Trace, rows: Functional) -> Tensor:
+    """1 - charge - Σ_r q_r, rounded down into [0, 1]."""
+    total = traced.charge + row_failures(rows).sum(1)
+    certain = total == 0  # nothing random decides: no rounding to allow for
+    return torch.where(certain, 1.0, (1 - total - 16 * UNIT * (1 + total)).clamp(0, 1))
+
+
+def row_failures(rows: Functional) -> Tensor:
+    """q_r [B, R] of the theorem, rounded up; comparisons are written so that NaN counts as failure."""
+    noisy = normal_tail_up(rows.value / rows.lipschitz)
+    certified = torch.where(rows.lipschitz > 0, torch.where(rows.value >= 0, noisy, 1.0), 1.0)
+    deterministic = (rows.lipschitz == 0) & (rows.value > 0)
+    return torch.where(deterministic, 0.0, certified.nan_to_num(1.0))
+
+
+def _prove_at(problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int) -> list[Proof]:
+    spec = problem.specification
+    traced = trace(problem.network, posterior, spec.region, t, first_layer(problem.network, posterior, spec.region))
+    best, row_slopes = plain.tolist(), [dict[int, Tensor]() for _ in range(len(problem))]
+    if effort >= 1:
+        failing = row_failures(evaluate(traced, spec, {})).sum(1) > DECIDED
+        open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
+        if len(open_inputs):
+            _improve(problem[open_inputs], posterior, t, open_inputs.tolist(), best, row_slopes)
+    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i]) for i in range(len(problem))]
+
+
+def _improve(
+    problem: Problem,
+    posterior: Gaussian,
+    t: float,
+    names: list[int],
+    best: list[float],
+    slopes: list[dict[int, Tensor]],
+) -> None:
+    """Optimise the slopes of some inputs, and enter what became better under their names."""
+    traced = trace(problem.network, posterior, problem.specification.region, t)
+    chosen, rows = optimise(problem.network, traced, problem.specification)
+    for i, value in enumerate(probability(traced, rows).tolist()):
+        if value > best[names[i]]:
+            best[names[i]] = value
+            slopes[names[i]] = {k: slope[i] for k, slope in chosen.items()}
+
+
+def _slopes(traced: Trace, index: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    lines = {k: step.relaxation for k, step in enumerate(traced.steps) if isinstance(step, ActivationStep)}
+    lower = {k: line.lower_slope[index] for k, line in lines.items()}
+    return lower, {k: line.upper_slope[index] for k, line in lines.items()}

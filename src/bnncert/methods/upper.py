@@ -1,0 +1,64 @@
+"""Certified upper bounds: at a point x* that an attack proposes, the probability that a row fails is bounded below.
+
+    P_safe <= 1 - P(row r <= 0 at x*),   x* in X,
+
+and the lower bound on the right is the concentration certificate of the negated row on the region {x*}.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnncert.correlated import Gaussian
+from bnncert.methods.attack import pgd
+from bnncert.methods.proof import Proof, prove
+from bnncert.posterior import sample
+from bnncert.problem import Problem
+from bnncert.rounding import UNIT
+from bnncert.specification import Specification, ball
+
+SAMPLED = 4  # networks whose counterexamples are tried beside the mean network's
+
+
+@dataclass(frozen=True, eq=False)
+class Refutation:
+    """P_safe <= upper, because row number `row` fails at `point` with the probability proved."""
+
+    upper: float
+    point: Tensor
+    row: int
+    proof: Proof
+
+
+def refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
+    """A certified upper bound for every input where an attack breaks the mean network; None elsewhere."""
+    points, rows = counterexamples(problem, posterior, seed)
+    found: list[Refutation | None] = [None] * len(problem)
+    spec = problem.specification
+    broken = (rows >= 0).nonzero().squeeze(1)
+    if len(broken) == 0:
+        return found
+    chosen = rows[broken].unsqueeze(1)
+    negated = -spec.rows[broken].gather(1, chosen.unsqueeze(-1).expand(-1, -1, spec.rows.shape[-1]))
+    at_points = Specification(ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen))
+    proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
+    for i, proof in zip(broken.tolist(), proofs, strict=True):
+        if proof.probability > 0:
+            upper = min(1.0, (1 - proof.probability) * (1 + 4 * UNIT))
+            found[i] = Refutation(upper, points[i], int(rows[i]), proof)
+    return found
+
+
+def counterexamples(problem: Problem, posterior: Gaussian, seed: int) -> tuple[Tensor, Tensor]:
+    """For each input the worst point [B, *shape] for the mean network, and the row that fails there, -1 if none."""
+    networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
+    attack = pgd(problem, networks, seed=seed)
+    margins = problem.specification.margins(problem.network.forward(posterior.mean, attack.points))  # [S, B, R]
+    smallest, rows = margins.min(-1)
+    worst = smallest.argmin(0)
+    inputs = torch.arange(len(problem), device=worst.device)
+    failed = smallest[worst, inputs] < 0
+    return attack.points[worst, inputs], torch.where(failed, rows[worst, inputs], -1)
