@@ -1,17 +1,56 @@
-"""bnncert: certified probabilistic robustness of Bayesian neural networks."""
+"""bnncert: certified probabilistic robustness of Bayesian neural networks.
 
-from bnncert.box import Box
-from bnncert.certificate import Certificate, Result, read_certificate
-from bnncert.certify import certify
-from bnncert.correlated import LowRankNormal, Mixture, full_covariance
-from bnncert.errors import InputError
-from bnncert.importers import load_posterior, save_posterior
-from bnncert.methods import GIE, PIE, Concentration, Sampling
-from bnncert.network import Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, mlp
-from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
-from bnncert.problem import Problem
-from bnncert.specification import Region, Specification, ball, class_robust, explicit_box, half_space, output_interval
+Names are imported when first used, so that the command line can answer --help without loading torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from bnncert.version import __version__
+
+if TYPE_CHECKING:
+    from bnncert.box import Box
+    from bnncert.certificate import Certificate, Result, read_certificate
+    from bnncert.certify import certify
+    from bnncert.correlated import LowRankNormal, Mixture, full_covariance
+    from bnncert.errors import InputError
+    from bnncert.importers import load_posterior, save_posterior
+    from bnncert.methods import GIE, PIE, Concentration, Sampling
+    from bnncert.network import Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, mlp
+    from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
+    from bnncert.problem import Problem
+    from bnncert.specification import (
+        Region,
+        Specification,
+        ball,
+        class_robust,
+        explicit_box,
+        half_space,
+        output_interval,
+    )
+
+_ROOMS = {
+    "box": ("Box",),
+    "certificate": ("Certificate", "Result", "read_certificate"),
+    "certify": ("certify",),
+    "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
+    "errors": ("InputError",),
+    "importers": ("load_posterior", "save_posterior"),
+    "methods": ("GIE", "PIE", "Concentration", "Sampling"),
+    "network": ("Dense", "Flatten", "LeakyReLU", "Network", "ReLU", "Sigmoid", "Tanh", "mlp"),
+    "posterior": ("Laplace", "Normal", "StudentT", "TruncatedNormal", "Uniform"),
+    "problem": ("Problem",),
+    "specification": (
+        "Region",
+        "Specification",
+        "ball",
+        "class_robust",
+        "explicit_box",
+        "half_space",
+        "output_interval",
+    ),
+}
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "GIE",
@@ -52,3 +91,15 @@ __all__ = [
     "read_certificate",
     "save_posterior",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bnncert' has no attribute {name!r}")
+    value = getattr(import_module(f"bnncert.{_HOMES[name]}"), name)
+    globals()[name] = value  # also over a submodule of the same name, such as bnncert.certify
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -282,7 +282,9 @@ def _device(name: str) -> str:
     return name
 
 
-def _certify_batches(problem: Problem, method: Method, seed: int, indices: list[int], out: Path | None) -> list[Result]:
+def _certify_batches(
+    problem: Problem, method: Method, seed: int, indices: list[int], samples: int, out: Path | None
+) -> list[Result]:
     """Certify in batches under a progress bar, storing as it goes."""
     from bnncert.certify import certify as certify_problem
     from bnncert.display import progress
@@ -293,7 +295,7 @@ def _certify_batches(problem: Problem, method: Method, seed: int, indices: list[
         task = bar.add_task("certifying", total=len(indices), note="")
         for start in range(0, len(indices), BATCH):
             part = slice(start, start + BATCH)
-            batch = certify_problem(problem[part], method, seed=seed, indices=indices[part])
+            batch = certify_problem(problem[part], method, seed=seed, indices=indices[part], samples=samples)
             store(batch)
             results += batch
             bar.advance(task, len(batch))

@@ -27,7 +27,7 @@ from bnncert.importers.npz import read_arrays
 
 FOLDER = "BNNCERT_DATA"
 SPLITS = ("train", "test")
-DIGITS_TRAIN = 1500  # of 1797; the test samples that follow were written by other people
+DIGITS_TRAIN = 1500  # of 1797; the other 297 are the test split
 Array: TypeAlias = NDArray[np.generic]
 
 

@@ -13,7 +13,7 @@ from bnncert.data import load_inputs
 from bnncert.display import percent, progress
 from bnncert.errors import InputError
 from bnncert.importers import save_posterior
-from bnncert.methods import GIE, PIE, Method, Sampling
+from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.network import Network, mlp
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
@@ -23,7 +23,7 @@ from bnncert.train import BayesByBackprop, accuracy, train
 
 RECIPE = BayesByBackprop(epochs=60, kl_weight=1e-3, initial_std=0.01)
 IMAGES, EPS = 20, 0.02
-METHODS: tuple[Method, ...] = (Sampling(step=4.0), PIE(), GIE())
+METHODS: tuple[Method, ...] = (Sampling(step=4.0), PIE(), GIE(), Concentration(upper=True))
 GOODBYE = """posterior, results and certificates are in {out}
 Your own model:  bnncert certify POSTERIOR.npz --inputs INPUTS.npz --eps 0.01 --out results
 (arrays W0_mean [in, out], b0_mean, W0_std, b0_std, W1_mean, ... in the one; x and y in the other)"""

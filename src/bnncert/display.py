@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -30,11 +31,10 @@ def progress(label: str) -> Progress:
 
 def show_results(results: Sequence[Result], title: str) -> None:
     """A row an input (the first few) and the summary."""
-    table = Table(title=title, title_justify="left", caption=summary(results), caption_justify="left")
     estimated = any(result.estimate for result in results)
-    columns = ["input", "label", "predicted", "status", "P_safe at least", "at most", "bound calls"]
-    for name in columns + ["estimate (not certified)"] * estimated:
-        table.add_column(name, justify="left" if name == "status" else "right")
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    for name in ["input", "label", "predicted", "status", "at least", "at most", "calls"] + ["estimate*"] * estimated:
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for r in results[:SHOWN]:
         cells = [r.index, _dash(r.label), _dash(r.predicted), r.status, percent(r.lower), percent(r.upper, up=True)]
         table.add_row(*map(str, cells), str(r.bound_calls), *[_interval(r.estimate)] * estimated)
@@ -42,6 +42,10 @@ def show_results(results: Sequence[Result], title: str) -> None:
     console.print(table)
     if len(results) > SHOWN:
         console.print(f"... and {len(results) - SHOWN} more inputs")
+    console.print(summary(results), highlight=False, soft_wrap=True)
+    if results and results[0].estimate:
+        drawn = results[0].estimate
+        console.print(f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks", highlight=False)
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -62,7 +66,7 @@ def percent(probability: float, up: bool = False) -> str:
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
-    return f"{percent(estimate.low)} to {percent(estimate.high, up=True)} ({100 * estimate.confidence:g} %)"
+    return f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f} %"
 
 
 def _dash(value: int | None) -> str:

@@ -18,6 +18,7 @@ const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The proof is in docs/co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -56,6 +57,10 @@ class Noise:
     bias_variance: Tensor | None  # [out]
     factor: Tensor | None  # [k, in, out]
     bias_factor: Tensor | None  # [k, out]
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.factor is None else len(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +160,16 @@ def layer_noises(network: Network, posterior: Gaussian) -> list[Noise]:
     factor = posterior.factor.mT if isinstance(posterior, LowRankNormal) else posterior.std.new_zeros(0, posterior.size)
     noises = []
     for own, shared in zip(variances, network.split(factor), strict=True):
-        parts = [_random(values, i) for values in (own, shared) for i in range(2)]
-        noises.append(Noise(*parts))
+        independent = [value if bool((value != 0).any()) else None for value in own]
+        correlated = list(shared) if any(bool((value != 0).any()) for value in shared) else []
+        noises.append(Noise(*_pair(independent), *_pair(correlated)))
     return noises
 
 
-def _random(values: tuple[Tensor, ...], index: int) -> Tensor | None:
-    """values[index] if there is such a parameter and any of it is random."""
-    return values[index] if index < len(values) and bool((values[index] != 0).any()) else None
+def _pair(values: Sequence[Tensor | None]) -> tuple[Tensor | None, Tensor | None]:
+    """Weights' and bias's entry, None where there is none."""
+    weights, bias, *_ = [*values, None, None]
+    return weights, bias
 
 
 def trace(network: Network, posterior: Gaussian, region: Region, t: float, first: Functional | None = None) -> Trace:
@@ -230,8 +237,8 @@ def functional(steps: list[Step], region: Region, rows: Tensor) -> Functional:
     squared = tally.variance
     if tally.center is not None and tally.radius is not None:
         squared = squared + ((tally.center.abs() + tally.radius) ** 2).sum(-1)
-    # gamma of the longest sums that entered L²: rows, inputs and shared coordinates stay far below 10^6 terms
-    return Functional(value, (squared.clamp_min(0).sqrt() * (1 + gamma(2**20))).expand_as(value))
+    terms = sum(sum(step.mean.shape) + step.noise.rank for step in steps if isinstance(step, NoisyDense))
+    return Functional(value, (squared.sqrt() * (1 + gamma(2 * terms + 64))).expand_as(value))
 
 
 def _minimum(region: Region, rows: Tensor, std: Tensor | None) -> Tensor:

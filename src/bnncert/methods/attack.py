@@ -51,7 +51,7 @@ def _into_ball(region: Region, offset: Tensor) -> Tensor:
     radius = (region.eps * SHRINK).unsqueeze(-1)
     if region.norm == "l1":
         flat = _into_simplex(flat.abs(), radius) * flat.sign()
-    length = torch.linalg.vector_norm(flat, 1 if region.norm == "l1" else 2, dim=-1, keepdim=True)
+    length = _length(region.norm, flat)
     return (flat * (radius / length.clamp_min(1e-300)).clamp_max(1)).reshape(offset.shape)
 
 
@@ -89,8 +89,13 @@ def _step(region: Region, gradient: Tensor, rate: float) -> Tensor:
     flat = gradient.flatten(2)
     if region.norm == "l1":
         flat = torch.where(flat.abs() >= flat.abs().quantile(0.95, -1, keepdim=True), flat.sign(), 0.0)
-    length = torch.linalg.vector_norm(flat, 1 if region.norm == "l1" else 2, dim=-1, keepdim=True)
+    length = _length(region.norm, flat)
     return (rate * region.eps.unsqueeze(-1) * flat / length.clamp_min(1e-300)).reshape(gradient.shape)
+
+
+def _length(norm: str, vectors: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(vectors, 1 if norm == "l1" else 2, dim=-1, keepdim=True)
+    return length
 
 
 def _better(best: Attack, x: Tensor, margins: Tensor) -> Attack:

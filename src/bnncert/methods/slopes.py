@@ -26,6 +26,8 @@ def optimise(network: Network, traced: Trace, spec: Specification) -> tuple[dict
     lowest = {k: _lowest(layer) for k, layer in enumerate(network.layers) if isinstance(layer, ReLU | LeakyReLU)}
     slopes = {k: _expanded(traced.steps[k], spec.rows.shape[1]) for k in lowest}
     best, chosen = evaluate(traced, spec, slopes), {k: slope.clone() for k, slope in slopes.items()}
+    if not slopes:
+        return chosen, best
     optimiser = torch.optim.Adam(list(slopes.values()), lr=RATE)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, DECAY)
     for _ in range(ITERATIONS):

@@ -1,0 +1,447 @@
+"""The contract every bound keeps: no weight or input of the boxes has a row below it, in real arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+import torch
+from scenarios import (
+    ACTIVATIONS,
+    PIECEWISE_LINEAR,
+    data_folder,
+    gaussian,
+    mnist,
+    paired_margins,
+    random_posterior,
+    random_problem,
+    random_region,
+    sample_box,
+    sample_region,
+    vector,
+    weight_boxes,
+)
+from torch import Tensor
+
+from bnncert import PIE
+from bnncert.bounds import BOUNDS, batching
+from bnncert.box import Box
+from bnncert.errors import InputError
+from bnncert.importers import load_posterior
+from bnncert.methods.growth import grow
+from bnncert.network import Activation, Dense, Flatten, LeakyReLU, Network, ReLU, Tanh, mlp
+from bnncert.problem import Problem
+from bnncert.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
+
+ALL = sorted(BOUNDS)
+NORM_AND_BOUND = [(norm, bound) for norm in NORMS for bound in ALL if norm == "linf" or bound != "lbp-forward"]
+ROUNDING = 1e-12  # of a plain float64 forward pass of these small networks, relative to its values
+
+
+def bounded(bound: str, problem: Problem, weights: Box) -> Tensor:
+    spec = problem.specification
+    return BOUNDS[bound](problem.network, weights, spec.region, spec.rows, spec.offsets)
+
+
+def single(
+    bound: str, network: Network, weights: Box, region: Region, row: float = 1.0, offset: float = 0.0
+) -> float:
+    """The bound of one row `row * y + offset` of a network with one output, at one input."""
+    return float(BOUNDS[bound](network, weights, region, vector(row).reshape(1, 1, 1), vector(offset).reshape(1, 1)))
+
+
+def allowance(values: Tensor) -> Tensor:
+    return ROUNDING * (1 + values.abs())
+
+
+# ------------------------------------------------------------------------------------------------- containment
+
+
+@pytest.mark.parametrize(("norm", "bound"), NORM_AND_BOUND)
+@pytest.mark.parametrize("seed", range(25))
+def test_no_sample_escapes(norm: str, bound: str, seed: int) -> None:
+    """Weights and inputs drawn from the boxes, half of them at vertices, never have a row below its bound."""
+    problem = random_problem(seed, norm)
+    boxes, generator = weight_boxes(problem, seed, radius=0.3 * (1 + seed % 4)), torch.Generator().manual_seed(seed)
+    found = bounded(bound, problem, boxes)
+    margins = paired_margins(
+        problem, sample_box(boxes, 300, generator), sample_region(problem.specification.region, 300, generator)
+    )
+    assert bool((margins >= found - allowance(margins)).all())
+    assert bool(found.isfinite().all())
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("seed", range(25))
+def test_no_attack_escapes(bound: str, seed: int) -> None:
+    """Signed gradient descent on every row, over the weights and the input at once, ends above the bound."""
+    problem = random_problem(seed, "linf")
+    boxes = weight_boxes(problem, seed)
+    lowest = attack(problem, boxes, torch.Generator().manual_seed(seed))
+    assert bool((lowest >= bounded(bound, problem, boxes) - allowance(lowest)).all())
+    assert bool((lowest <= problem.margins(problem.posterior.center) + allowance(lowest)).any())
+
+
+def attack(problem: Problem, boxes: Box, generator: torch.Generator, steps: int = 12) -> Tensor:
+    """The smallest value met of each row [B, R], each from its own random start."""
+    spec, lowest = problem.specification, torch.full_like(problem.specification.offsets, math.inf)
+    rows = spec.rows.shape[1]
+    for r in range(rows):
+        w, x = (sample_box(box, 1, generator)[0] for box in (boxes, spec.region.box))
+        for _ in range(steps):
+            w, x = w.requires_grad_(), x.requires_grad_()
+            value = paired_margins(problem, w, x)[:, r]
+            lowest[:, r] = torch.minimum(lowest[:, r], value.detach())
+            slopes = torch.autograd.grad(value.sum(), (w, x))
+            w, x = (
+                torch.lerp(v.detach(), torch.where(g > 0, box.lower, box.upper), 0.5).clamp(box.lower, box.upper)
+                for v, g, box in ((w, slopes[0], boxes), (x, slopes[1], spec.region.box))
+            )
+    return lowest
+
+
+def exact_margins(problem: Problem, weights: Tensor, x: Tensor) -> list[list[Fraction]]:
+    """Rows [B][R] in rational arithmetic, of weights [B, n] at x [B, *shape]; piecewise linear activations only."""
+    spec = problem.specification
+    return [
+        [
+            sum((Fraction(c) * y for c, y in zip(row, outputs, strict=True)), Fraction(d))
+            for row, d in zip(rows, offsets, strict=True)
+        ]
+        for rows, offsets, outputs in zip(
+            spec.rows.tolist(),
+            spec.offsets.tolist(),
+            (exact_outputs(problem.network, w, v) for w, v in zip(weights, x, strict=True)),
+            strict=True,
+        )
+    ]
+
+
+def exact_outputs(network: Network, weights: Tensor, x: Tensor) -> list[Fraction]:
+    h = [Fraction(value) for value in x.flatten().tolist()]
+    for layer, parameters in zip(network.layers, network.split(weights), strict=True):
+        if isinstance(layer, Dense):
+            columns = parameters[0].mT.tolist()
+            bias = parameters[1].tolist() if layer.bias else [0.0] * layer.outputs
+            h = [
+                sum((Fraction(w) * v for w, v in zip(column, h, strict=True)), Fraction(b))
+                for column, b in zip(columns, bias, strict=True)
+            ]
+        elif isinstance(layer, ReLU | LeakyReLU):
+            slope = Fraction(layer.slope if isinstance(layer, LeakyReLU) else 0)
+            h = [max(v, slope * v) for v in h]
+    return h
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("seed", range(20))
+def test_no_vertex_escapes_in_rational_arithmetic(bound: str, seed: int) -> None:
+    """With no tolerance at all: at vertices of both boxes the exact row is never below its bound."""
+    problem = random_problem(seed, "linf", PIECEWISE_LINEAR)
+    boxes, generator = weight_boxes(problem, seed), torch.Generator().manual_seed(seed)
+    found = bounded(bound, problem, boxes).tolist()
+    for w, x in zip(
+        sample_box(boxes, 4, generator), sample_box(problem.specification.region.box, 4, generator), strict=True
+    ):
+        for exact, lower in zip(exact_margins(problem, w, x), found, strict=True):
+            assert all(Fraction(low) <= value for value, low in zip(exact, lower, strict=True))
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_point_is_never_rounded_up(bound: str, seed: int) -> None:
+    """Even where both boxes are points, and nothing is relaxed, the bound is at most the exact row."""
+    problem = random_problem(seed, "linf", PIECEWISE_LINEAR)
+    region = ball(problem.specification.region.center, 0.0)
+    spec = Specification(region, problem.specification.rows, problem.specification.offsets)
+    problem = Problem(problem.network, problem.posterior, spec)
+    weights = problem.posterior.center.expand(len(problem), -1)
+    found = bounded(bound, problem, Box.point(weights)).tolist()
+    for exact, lower in zip(exact_margins(problem, weights, region.center), found, strict=True):
+        assert all(Fraction(low) <= value for value, low in zip(exact, lower, strict=True))
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_a_network_may_start_with_an_activation(bound: str, activation: Activation, shape: tuple[int, ...]) -> None:
+    """ReLU(act(x) W + b) V + c is a network like any other, over vectors and over images: sound, or refused by name."""
+    first = (activation,) if len(shape) == 1 else (activation, Flatten())
+    network = Network(shape, (*first, Dense(4, 3), ReLU(), Dense(3, 2)))
+    region = random_region(1, shape, "linf", batch=2)
+    problem = Problem(network, random_posterior(0, network), class_robust(region, [0, 1], 2))
+    boxes, generator = weight_boxes(problem, 0), torch.Generator().manual_seed(0)
+    try:
+        found = bounded(bound, problem, boxes)
+    except InputError as error:
+        assert "Dense" in str(error)  # noqa: PT017 (a bound may be published for networks that start with a Dense)
+        return
+    assert found.shape == (2, 1)
+    margins = paired_margins(problem, sample_box(boxes, 500, generator), sample_region(region, 500, generator))
+    assert bool((margins >= found - allowance(margins)).all())
+
+
+@pytest.mark.parametrize("bound", ALL)
+def test_the_first_activation_by_hand(bound: str) -> None:
+    """y = -ReLU(x) on [-2, -1] is 0, so y - 1/2 is not positive."""
+    network = Network((1,), (ReLU(), Dense(1, 1, bias=False)))
+    region = explicit_box(Box(vector(-2.0).reshape(1, 1), vector(-1.0).reshape(1, 1)))
+    try:
+        assert single(bound, network, Box.point(vector(-1.0)), region, offset=-0.5) <= -0.5
+    except InputError as error:
+        assert "Dense" in str(error)  # noqa: PT017
+
+
+def test_forward_bounds_refuse_what_they_cannot_do() -> None:
+    """lbp-forward is published for boxes and for a dense layer between activations."""
+    with pytest.raises(InputError, match="boxes only"):
+        single("lbp-forward", mlp(1, 1), Box.point(vector(1, 0)), ball(vector(1.0).reshape(1, 1), 0.1, "l2"))
+    twice = Network((1,), (Dense(1, 1), ReLU(), Tanh(), Dense(1, 1)))
+    with pytest.raises(InputError, match="between activations"):
+        single("lbp-forward", twice, Box.point(vector(1, 0, 1, 0)), ball(vector(1.0).reshape(1, 1), 0.1))
+
+
+@pytest.mark.parametrize("bound", ["ibp", "lbp"])
+def test_activations_may_follow_each_other(bound: str) -> None:
+    network = Network((2,), (Dense(2, 2), Tanh(), ReLU(), Dense(2, 1)))
+    region = random_region(0, (2,), "linf", batch=2)
+    problem = Problem(network, random_posterior(0, network), half_space(region, vector(1.0), 0.0))
+    boxes, generator = weight_boxes(problem, 0), torch.Generator().manual_seed(0)
+    margins = paired_margins(problem, sample_box(boxes, 500, generator), sample_region(region, 500, generator))
+    assert bool((margins >= bounded(bound, problem, boxes) - allowance(margins)).all())
+
+
+# ------------------------------------------------------------------------------------------------- tightness
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("seed", range(25))
+def test_points_give_the_forward_pass(bound: str, seed: int) -> None:
+    """One weight vector and one input: the bound is the row itself."""
+    problem = random_problem(seed, "linf")
+    spec = problem.specification
+    clean = Specification(ball(spec.region.center, 0.0), spec.rows, spec.offsets)
+    network = Problem(problem.network, problem.posterior, clean)
+    found = bounded(bound, network, Box.point(problem.posterior.center))
+    torch.testing.assert_close(found, problem.margins(problem.posterior.center), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("bound", ALL)
+def test_one_layer_by_hand(bound: str) -> None:
+    """y = 2x0 - x1 + b, weights ± 1/2 and b in [-1, 1], x in [1, 2] × [1, 3]: at least 1.5 - 1.5 * 3 - 1."""
+    network = Network((2,), (Dense(2, 1),))
+    weights = Box(vector(1.5, -1.5, -1.0), vector(2.5, -0.5, 1.0))
+    region = explicit_box(Box(vector(1.0, 1.0).unsqueeze(0), vector(2.0, 3.0).unsqueeze(0)))
+    assert single(bound, network, weights, region) == pytest.approx(-4.0, abs=1e-12)
+
+
+def test_two_layers_by_hand() -> None:
+    """2 - ReLU(x) - ReLU(-x) = 2 - |x| on [-1, 1]: intervals see 0, the two chords, which cancel, see 1."""
+    network = Network((1,), (Dense(1, 2, bias=False), ReLU(), Dense(2, 1, bias=False)))
+    region = ball(vector(0.0).reshape(1, 1), 1.0)
+    found = {name: single(name, network, Box.point(vector(1, -1, -1, -1)), region, offset=2.0) for name in ALL}
+    assert found == pytest.approx({"ibp": 0.0, "lbp": 1.0, "lbp-forward": 1.0}, abs=1e-12)
+
+
+def test_rows_are_folded_into_the_last_layer() -> None:
+    """y0 - y1 of two equal logits x in [-1, 1] is 0 for lbp; compared apart they differ by up to 2."""
+    network = Network((1,), (Dense(1, 2, bias=False),))
+    region = ball(vector(0.0).reshape(1, 1), 1.0)
+    rows, offsets = vector(1, -1).reshape(1, 1, 2), torch.zeros(1, 1, dtype=torch.float64)
+    found = {name: float(BOUNDS[name](network, Box.point(vector(1, 1)), region, rows, offsets)) for name in ALL}
+    assert found == pytest.approx({"ibp": -2.0, "lbp": 0.0, "lbp-forward": -2.0}, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_lines_are_never_worse_than_intervals(seed: int) -> None:
+    """lbp takes the better of both, row by row."""
+    problem = random_problem(seed)
+    boxes = weight_boxes(problem, seed)
+    interval, linear = bounded("ibp", problem, boxes), bounded("lbp", problem, boxes)
+    assert bool((linear >= interval - allowance(interval)).all())
+
+
+def test_lines_are_often_better_than_intervals() -> None:
+    """On deeper networks lbp gains on most problems, or it would not be worth its price."""
+    gains = []
+    for seed in range(20):
+        problem = random_problem(seed, "linf", dense=3)
+        boxes = weight_boxes(problem, seed)
+        gains.append(bool((bounded("lbp", problem, boxes) > bounded("ibp", problem, boxes) + 1e-9).any()))
+    assert sum(gains) >= 10
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_larger_boxes_never_help_intervals(seed: int) -> None:
+    """A wider weight box or a larger radius gives a smaller interval bound."""
+    problem = random_problem(seed, "linf")
+    small = bounded("ibp", problem, weight_boxes(problem, seed))
+    wide = bounded("ibp", problem, weight_boxes(problem, seed, radius=2.0))
+    spec = problem.specification
+    further = ball(spec.region.center, spec.region.eps + 0.1)
+    far = BOUNDS["ibp"](problem.network, weight_boxes(problem, seed), further, spec.rows, spec.offsets)
+    assert bool((wide <= small + allowance(small)).all())
+    assert bool((far <= small + allowance(small)).all())
+
+
+# ------------------------------------------------------------------------------------------------- batching
+
+
+@pytest.mark.parametrize(("norm", "bound"), NORM_AND_BOUND)
+@pytest.mark.parametrize("seed", range(8))
+def test_shared_and_paired_weights_agree(norm: str, bound: str, seed: int) -> None:
+    """One box [n] for the batch is the same as a copy of it [B, n] an input."""
+    problem = random_problem(seed, norm)
+    shared = weight_boxes(problem, seed)[0]
+    paired = Box(*(end.repeat(len(problem), 1) for end in (shared.lower, shared.upper)))
+    torch.testing.assert_close(bounded(bound, problem, shared), bounded(bound, problem, paired), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("norm", "bound"), NORM_AND_BOUND)
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_and_chunks_do_not_matter(
+    norm: str, bound: str, paired: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input alone, in a batch, or in a batch cut to pieces of one: the same bounds."""
+    problem = random_problem(seed, norm, batch=5)
+    boxes = weight_boxes(problem, seed) if paired else weight_boxes(problem, seed)[0]
+    together = bounded(bound, problem, boxes)
+    for i in range(len(problem)):
+        alone = bounded(bound, problem[i : i + 1], boxes[i : i + 1] if paired else boxes)
+        torch.testing.assert_close(alone, together[i : i + 1], rtol=1e-12, atol=1e-12)
+    for budget in (1, 4000):
+        monkeypatch.setattr(batching, "CPU_BUDGET", budget)
+        torch.testing.assert_close(bounded(bound, problem, boxes), together, rtol=1e-12, atol=1e-12)
+
+
+def test_slices_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "CPU_BUDGET", 100)
+    cpu = torch.device("cpu")
+    for length, each in [(0, 10), (1, 10), (10, 10), (11, 10), (5, 1000), (7, 0), (25, 33)]:
+        covered = [i for part in batching.slices(length, each, cpu) for i in range(length)[part]]
+        assert covered == list(range(length))
+    assert [part.stop - part.start for part in batching.slices(25, 33, cpu)] == [3] * 8 + [1]
+
+
+# ------------------------------------------------------------------------------------------------- ties and traps
+
+TIES = {
+    "a tie of the output": (mlp(1, 1), vector(1.0, -1.0), 1.0),
+    "a negative zero": (mlp(1, 1), vector(-0.0, 0.0), 1.0),
+    "a dead ReLU": (mlp(1, 1, 1), vector(-1.0, 0.0, 1.0, 0.0), 1.0),
+    "a ReLU at its kink": (mlp(1, 1, 1), vector(1.0, -1.0, 1.0, 0.0), 1.0),
+    "a ReLU at -0.0": (mlp(1, 1, 1), vector(-0.0, 0.0, 1.0, 0.0), 0.0),
+    "an input of zero": (mlp(1, 1, 1, activation=Tanh()), vector(1.0, 0.0, 1.0, 0.0), 0.0),
+}
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("row", [1.0, -1.0])
+@pytest.mark.parametrize("name", TIES)
+def test_a_tie_is_not_safe(bound: str, row: float, name: str) -> None:
+    """Where the row is exactly 0, of either sign, the bound is not positive."""
+    network, weights, x = TIES[name]
+    assert not single(bound, network, Box.point(weights), ball(vector(x).reshape(1, 1), 0.0), row) > 0
+
+
+@pytest.mark.parametrize("bound", ALL)
+def test_relu_ends_at_zero(bound: str) -> None:
+    """z in [-1, 0] and z in [0, 1]: ReLU(z) touches 0, so it is never proved positive, nor -ReLU(z)."""
+    network = mlp(1, 1, 1)
+    weights = Box.point(vector(1.0, 0.0, 1.0, 0.0))
+    for ends in [(-1.0, 0.0), (0.0, 1.0), (-0.0, 1.0), (-1.0, -0.0), (0.0, 0.0)]:
+        region = explicit_box(Box(*(vector(end).reshape(1, 1) for end in ends)))
+        for row in (1.0, -1.0):
+            assert not single(bound, network, weights, region, row) > 0
+
+
+@pytest.mark.parametrize("bound", ALL)
+def test_overflow_is_not_safe(bound: str) -> None:
+    """Where the arithmetic overflows the bound is not positive, or the call is refused."""
+    network = mlp(1, 1, 1)
+    for weights in (vector(1e200, 0.0, -1e200, 0.0), vector(1e200, 0.0, 1e200, -1e308)):
+        box = Box(weights, weights + weights.abs())
+        try:
+            assert not single(bound, network, box, ball(vector(1e200).reshape(1, 1), 1e200)) > 0
+        except InputError as error:
+            assert "NaN" in str(error)  # noqa: PT017 (either answer will do)
+
+
+def cancellations() -> Iterator[tuple[list[float], list[float], float]]:
+    """Terms whose exact sum with the offset is <= 0 but whose float sum in some order is positive."""
+    big = 2.0**54
+    for terms in itertools.permutations([big, -big, -1.0]):
+        yield list(terms), [1.0, 1.0, 1.0], 0.5
+    for terms in itertools.permutations([big, -big, -3.0, 2.0]):
+        yield list(terms), [1.0, 1.0, 1.0, 1.0], 0.75
+    choose = random.Random(0)
+    for _ in range(40):
+        half = [choose.uniform(-1, 1) * 2.0 ** choose.randint(0, 54) for _ in range(choose.randint(1, 4))]
+        terms = half + [-value for value in half] + [-1.0]
+        choose.shuffle(terms)
+        x = [choose.choice([0.5, 1.0, 3.0])] * len(terms)
+        yield terms, x, x[0] * choose.choice([0.25, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_cancellation_is_never_taken_for_safety(bound: str, hidden: bool) -> None:
+    """2^54-scale terms that cancel: a row that is exactly <= 0 has no positive bound, in whatever order it is summed.
+
+    In the hidden form each term is a ReLU neuron of its own, and the cancellation is in the last layer.
+    """
+    for terms, x, offset in cancellations():
+        exact = sum((Fraction(w) * Fraction(v) for w, v in zip(terms, x, strict=True)), Fraction(offset))
+        assert exact <= 0
+        n = len(terms)
+        last = Dense(n, 1, bias=False)
+        network = Network((n,), (Dense(n, n, bias=False), ReLU(), last) if hidden else (last,))
+        first = torch.eye(n, dtype=torch.float64).flatten() if hidden else vector()
+        weights = torch.cat([first, vector(*terms)])
+        region = ball(vector(*x).unsqueeze(0), 0.0)
+        assert single(bound, network, Box.point(weights), region, offset=offset) <= 0
+
+
+@pytest.mark.parametrize("bound", ALL)
+def test_underflow_is_never_taken_for_safety(bound: str) -> None:
+    """x = 1e300, weights 1e-200 and -1e-200: y = -1e-100 although the product of the weights underflows to 0."""
+    network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
+    region = ball(vector(1e300).reshape(1, 1), 0.0)
+    weights = Box.point(vector(1e-200, -1e-200))
+    assert single(bound, network, weights, region, offset=5e-101) <= 0
+
+
+@pytest.mark.parametrize("bound", ALL)
+def test_saturation_is_never_taken_for_safety(bound: str) -> None:
+    """tanh(x) - tanh(x / 1e17) falls to -1 + tanh(1/10) at x = -1e16, where lines of tiny slope must see it."""
+    network = Network((1,), (Dense(1, 2, bias=False), Tanh(), Dense(2, 1, bias=False)))
+    region = ball(vector(0.0).reshape(1, 1), 1e17)
+    assert single(bound, network, Box.point(vector(1.0, 1e-17, 1.0, -1.0)), region) <= -1 + math.tanh(0.1)
+
+
+# ------------------------------------------------------------------------------------------------- at scale
+
+
+def test_a_million_samples_of_a_real_network() -> None:
+    """Accepted boxes of a 784-16-10 MNIST network: 10^6 pairs (w, x), corners and attacks included, all are safe."""
+    network, posterior = load_posterior(data_folder() / "posteriors" / "mnist_1x16.npz")
+    x, y = mnist(12)
+    problem = Problem(network, posterior, class_robust(ball(x, 0.005, clip=(0.0, 1.0)), y, 10))
+    plan = PIE(samples=1, step=0.25).plan()
+    found, _ = grow(problem, plan, seed=0)
+    generator, pairs = torch.Generator().manual_seed(0), 0
+    for i, boxes in enumerate(found):
+        for accepted in boxes:
+            box, one = accepted.box(plan.rule, posterior.spread), problem[i : i + 1]
+            assert float(attack(one, Box(box.lower.unsqueeze(0), box.upper.unsqueeze(0)), generator, steps=6).min()) > 0
+            weights = sample_box(box, 320, generator)
+            inputs = sample_region(one.specification.region, 320, generator).squeeze(1)
+            outputs = network.forward(weights, inputs)  # [320, 320, 10]
+            assert float((one.specification.rows[0] @ outputs.unsqueeze(-1)).min()) > 0
+            pairs += outputs.shape[0] * outputs.shape[1]
+    assert pairs >= 1_000_000
