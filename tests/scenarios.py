@@ -62,7 +62,9 @@ def random_region(seed: int, shape: tuple[int, ...], norm: str | None = None, ba
     """Balls around signed or non-negative inputs, clipped or not; linf, l2 or l1 by the seed unless given."""
     choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     signed, clipped = choose.random() < 0.5, choose.random() < 0.5
-    center = 2 * uniform(batch, *shape, generator=generator) - 1 if signed else uniform(batch, *shape, generator=generator)
+    center = (
+        2 * uniform(batch, *shape, generator=generator) - 1 if signed else uniform(batch, *shape, generator=generator)
+    )
     clip: Clip = ((-1.0, 1.0) if signed else (0.0, 1.0)) if clipped else None
     return ball(center, choose.choice(RADII), norm or choose.choice(NORMS), clip)
 

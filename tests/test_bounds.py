@@ -10,21 +10,6 @@ from fractions import Fraction
 
 import pytest
 import torch
-from scenarios import (
-    ACTIVATIONS,
-    PIECEWISE_LINEAR,
-    data_folder,
-    gaussian,
-    mnist,
-    paired_margins,
-    random_posterior,
-    random_problem,
-    random_region,
-    sample_box,
-    sample_region,
-    vector,
-    weight_boxes,
-)
 from torch import Tensor
 
 from bnncert import PIE
@@ -36,6 +21,20 @@ from bnncert.methods.growth import grow
 from bnncert.network import Activation, Dense, Flatten, LeakyReLU, Network, ReLU, Tanh, mlp
 from bnncert.problem import Problem
 from bnncert.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
+from scenarios import (
+    ACTIVATIONS,
+    PIECEWISE_LINEAR,
+    data_folder,
+    mnist,
+    paired_margins,
+    random_posterior,
+    random_problem,
+    random_region,
+    sample_box,
+    sample_region,
+    vector,
+    weight_boxes,
+)
 
 ALL = sorted(BOUNDS)
 NORM_AND_BOUND = [(norm, bound) for norm in NORMS for bound in ALL if norm == "linf" or bound != "lbp-forward"]
@@ -47,9 +46,7 @@ def bounded(bound: str, problem: Problem, weights: Box) -> Tensor:
     return BOUNDS[bound](problem.network, weights, spec.region, spec.rows, spec.offsets)
 
 
-def single(
-    bound: str, network: Network, weights: Box, region: Region, row: float = 1.0, offset: float = 0.0
-) -> float:
+def single(bound: str, network: Network, weights: Box, region: Region, row: float = 1.0, offset: float = 0.0) -> float:
     """The bound of one row `row * y + offset` of a network with one output, at one input."""
     return float(BOUNDS[bound](network, weights, region, vector(row).reshape(1, 1, 1), vector(offset).reshape(1, 1)))
 

@@ -107,6 +107,13 @@ def test_floats_are_taken_as_they_are(tmp_path: Path, kind: str) -> None:
     assert inputs.x.tolist() == values.astype(np.float64).tolist()
 
 
+def test_floating_targets_are_kept_for_regression(tmp_path: Path) -> None:
+    inputs = load_inputs(str(save(tmp_path / "a.npz", x=np.zeros((2, 3)), y=np.array([0.5, -1.25], np.float32))))
+    assert inputs.y is not None
+    assert inputs.y.dtype == torch.float64
+    assert inputs.y.tolist() == [0.5, -1.25]
+
+
 X = np.zeros((2, 4))
 
 
@@ -123,7 +130,8 @@ X = np.zeros((2, 4))
         ({"x": np.zeros((0, 4))}, "at least one input"),
         ({"x": X, "y": np.array([1])}, r"y has shape \(1,\); give one label for each of the 2"),
         ({"x": X, "y": np.array([[1], [2]])}, r"y has shape \(2, 1\)"),
-        ({"x": X, "y": np.array([1.0, 2.0])}, "y is float64; give integer class labels"),
+        ({"x": X, "y": np.array([1.0, np.nan])}, "y is float64 or not finite"),
+        ({"x": X, "y": np.array([True, False])}, "y is bool"),
         ({"x": X, "y": np.array([1, -1])}, "class labels start at 0"),
         ({"x": X, "y": np.array([1, 2**63], np.uint64)}, "class labels start at 0"),
         ({"x": np.array([["a", object()]], object)}, "not an .npz of plain arrays"),

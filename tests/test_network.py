@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from scenarios import ACTIVATIONS, gaussian, random_network, vector
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
@@ -25,6 +24,7 @@ from bnncert.network import (
     from_description,
     mlp,
 )
+from scenarios import ACTIVATIONS, gaussian, random_network, vector
 
 TORCH: dict[type[Layer], type[nn.Module]] = {ReLU: nn.ReLU, Tanh: nn.Tanh, Sigmoid: nn.Sigmoid, Flatten: nn.Flatten}
 

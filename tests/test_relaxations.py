@@ -10,11 +10,11 @@ from fractions import Fraction
 import mpmath
 import pytest
 import torch
-from scenarios import ACTIVATIONS, PIECEWISE_LINEAR, vector
 
 from bnncert.bounds.relaxations import Relaxation, image, relax, tanh_intercept
 from bnncert.box import Box
 from bnncert.network import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from scenarios import ACTIVATIONS, PIECEWISE_LINEAR, vector
 
 TINY, SUBNORMAL, NEXT = 1e-300, 5e-324, math.nextafter(1.0, 2.0)
 SPECIAL = [
@@ -165,7 +165,16 @@ def test_a_leaky_slope_keeps_its_digits(dtype: torch.dtype, slope: float) -> Non
 def test_tanh_intercept_holds_for_any_slope() -> None:
     """The intercept alone carries the soundness: slopes from 0 to 1, and on either side of both tangents."""
     slopes = [0.0, 1e-320, 1e-20, 1e-9, 0.1, 0.42, 0.9, 1 - 1e-9, 1 - 2.0**-53, 1.0]
-    ends = [(-3.0, 2.0), (-1e-5, 1e-5), (-30.0, 25.0), (1.0, 2.0), (-2.0, -1.0), (0.0, 0.0), (-500.0, 1.0), (-1e17, 1e17)]
+    ends = [
+        (-3.0, 2.0),
+        (-1e-5, 1e-5),
+        (-30.0, 25.0),
+        (1.0, 2.0),
+        (-2.0, -1.0),
+        (0.0, 0.0),
+        (-500.0, 1.0),
+        (-1e17, 1e17),
+    ]
     with mpmath.workdps(60):
         for l, u in ends:
             found = tanh_intercept(vector(*slopes), vector(*[l] * len(slopes)), vector(*[u] * len(slopes)))

@@ -10,7 +10,6 @@ from fractions import Fraction
 import mpmath
 import pytest
 import torch
-from scenarios import gaussian, random_region, sample_region, vector
 from torch import Tensor
 
 from bnncert.box import Box
@@ -28,6 +27,7 @@ from bnncert.specification import (
     half_space,
     output_interval,
 )
+from scenarios import gaussian, random_region, sample_region, vector
 
 ONE = vector(1.0).reshape(1, 1)
 
@@ -294,10 +294,16 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "NaN output interval": (lambda: output_interval(point(0.0), math.nan, 1.0), "output interval"),
     "no such output": (lambda: output_interval(point(0.0), 0.0, 1.0, outputs=2, output=2), "output"),
     "too many intervals": (lambda: output_interval(point(0.0), vector(0.0, 0.0), 1.0), "interval"),
-    "no rows": (lambda: Specification(point(0.0), torch.zeros(1, 0, 2).double(), torch.zeros(1, 0).double()), "no output row"),
+    "no rows": (
+        lambda: Specification(point(0.0), torch.zeros(1, 0, 2).double(), torch.zeros(1, 0).double()),
+        "no output row",
+    ),
     "float32 rows": (lambda: Specification(point(0.0), torch.ones(1, 1, 2), torch.zeros(1, 1).double()), "float64"),
     "float32 offsets": (lambda: Specification(point(0.0), torch.ones(1, 1, 2).double(), torch.zeros(1, 1)), "float64"),
-    "rows without a batch": (lambda: Specification(point(0.0), torch.ones(1, 2).double(), torch.zeros(1).double()), "rows"),
+    "rows without a batch": (
+        lambda: Specification(point(0.0), torch.ones(1, 2).double(), torch.zeros(1).double()),
+        "rows",
+    ),
     "offsets of another shape": (
         lambda: Specification(point(0.0), torch.ones(1, 1, 2).double(), torch.zeros(1, 2).double()),
         "offsets",

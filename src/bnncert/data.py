@@ -33,7 +33,7 @@ Array: TypeAlias = NDArray[np.generic]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs x [N, *shape] (float64) with class labels y [N] (int64) where they are known.
+    """Inputs x [N, *shape] (float64) with class labels (int64) or regression targets (float64) y [N], if known.
 
     `image` says that the values are pixels scaled into [0, 1], so that perturbed inputs are clipped there by default.
     """
@@ -216,8 +216,10 @@ def _labels(where: str, y: Array, count: int) -> Tensor:
     y = np.asarray(y)
     if y.shape != (count,):
         raise InputError(f"{where!r}: y has shape {y.shape}; give one label for each of the {count} inputs")
+    if np.issubdtype(y.dtype, np.floating) and np.isfinite(y).all():
+        return torch.from_numpy(y.astype(np.float64))
     if not np.issubdtype(y.dtype, np.integer):
-        raise InputError(f"{where!r}: y is {y.dtype}; give integer class labels, or leave y out")
+        raise InputError(f"{where!r}: y is {y.dtype} or not finite; give integer class labels or finite targets")
     labels = torch.from_numpy(y.astype(np.int64))
     if not bool((labels >= 0).all()):
         raise InputError(f"{where!r}: y holds a label outside 0 to 2⁶³ - 1; class labels start at 0")

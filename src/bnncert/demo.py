@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -21,7 +22,7 @@ from bnncert.results import result_folder
 from bnncert.specification import ball, class_robust
 from bnncert.train import BayesByBackprop, accuracy, train
 
-RECIPE = BayesByBackprop(epochs=60, kl_weight=1e-3, initial_std=0.01)
+RECIPE = BayesByBackprop(epochs=60, learning_rate=1e-2, kl_weight=1e-6, initial_std=4e-3)
 IMAGES, EPS = 20, 0.02
 METHODS: tuple[Method, ...] = (Sampling(step=4.0), PIE(), GIE(), Concentration(upper=True))
 GOODBYE = """posterior, results and certificates are in {out}
@@ -38,13 +39,13 @@ def run_demo(out: Path) -> None:
     x, y = _digits("test")
     region = ball(x[:IMAGES], EPS, clip=(0, 1))
     problem = Problem(network, posterior, class_robust(region, y[:IMAGES], network.outputs))
-    table = Table(title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left")
-    for name in ("method", "mean certified P_safe", "certified", "bound calls", "seconds"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    table = Table(title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left", box=SIMPLE)
+    for name in ("method", "P_safe at least", "at most", "certified", "calls", "seconds"):
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for method in METHODS:
         table.add_row(method.name, *_certified(problem, method, out / method.name))
     console.print(table)
-    console.print(GOODBYE.format(out=out), highlight=False)
+    console.print(GOODBYE.format(out=out), highlight=False, markup=False, soft_wrap=True)
 
 
 def _digits(split: str) -> tuple[Tensor, Tensor]:
@@ -68,12 +69,12 @@ def _train(console: Console) -> tuple[Network, Normal]:
     return network, posterior
 
 
-def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, str, str, str]:
-    """Certify, write results and certificates, and say it in four cells."""
+def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
+    """Certify, write results and certificates, and say it in cells: means over all images."""
     with result_folder(out) as store:
         results = certify(problem, method)
         store(results)
-    mean = sum(result.lower for result in results) / len(results)
+    lower, upper = (sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper"))
     certified = sum(result.status == "certified" for result in results)
     calls, seconds = sum(r.bound_calls for r in results), sum(r.seconds for r in results)
-    return percent(mean), f"{certified} of {len(results)}", str(calls), f"{seconds:.1f}"
+    return percent(lower), percent(upper, up=True), f"{certified} of {len(results)}", str(calls), f"{seconds:.1f}"

@@ -21,9 +21,9 @@ from bnncert.rounding import UNIT
 
 NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32
-EXACT_WORK = 2**25  # weights times intersections that inclusion-exclusion may cost
-PIECES = 8  # kept when one box is cut by another; all of them up to four dimensions
-MOST_CELLS = 64
+EXACT_WORK = 2**22  # weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost
+FEW_WEIGHTS, FEW_BOXES = 16, 3  # cells pay with few weights, or to tell a few boxes apart
+PARENTS, PIECES, MOST_CELLS = 8, 8, 64  # boxes cut into cells, pieces kept a cut (all, up to four weights), cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,9 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
     if not members:
         return Union(0.0, "cells", ())
     kept = [boxes[i] for i in members]
-    candidates = [_by_cells(posterior, kept, members)]
+    few = posterior.size <= FEW_WEIGHTS or len(kept) <= FEW_BOXES
+    parents = PARENTS if few else 1
+    candidates = [_by_cells(posterior, kept[:parents], members[:parents])]
     if len(kept) > 1:
         candidates.append(_by_inclusion_exclusion(posterior, kept, members))
     # Cells are the simplest evidence to check: anything else must be worth it.
@@ -144,7 +146,7 @@ def _with(vector: Tensor, index: int, value: Tensor) -> Tensor:
 
 
 def _by_inclusion_exclusion(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
-    if 2 ** len(boxes) * posterior.size <= EXACT_WORK:
+    if 2 ** len(boxes) * max(posterior.size, 2048) <= EXACT_WORK:
         return Union(_sum_down(_signed_terms(posterior, boxes)), "inclusion-exclusion", tuple(members))
     chosen: list[int] = []
     terms: list[float] = []

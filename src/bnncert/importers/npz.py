@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
                 raise InputError(f"{str(path)!r} unpacks to more than {LARGEST >> 30} GiB; refused")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{str(path)!r} is not an .npz of plain arrays ({error}); save it with numpy.savez") from error
