@@ -12,23 +12,14 @@ import resource
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import torch
+from paper import load
 
-from bnncert import PIE, Box, Problem, ball, certify, class_robust, load_posterior
+from bnncert import PIE, Box, Problem, certify
 from bnncert.bounds.linear import row_bounds
-from bnncert.data import load_inputs
 
 PUBLISHED = {"1x128": 0.60, "1x256": 1.19, "1x512": 2.56, "2x256": 53.3, "2x50": 1.71, "2x150": 18.0}
-EPS = {"1x128": 0.025, "1x256": 0.025, "1x512": 0.025, "2x256": 0.001, "2x50": 0.01, "2x150": 0.001}
-
-
-def load(name: str, images: int) -> Problem:
-    network, posterior = load_posterior(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / f"paper_{name}.npz")
-    data = load_inputs("mnist")
-    region = ball(data.x[:images].flatten(1), EPS[name], clip=(0, 1))
-    return Problem(network, posterior, class_robust(region, data.y[:images], 10))
 
 
 def call_seconds(problem: Problem, weights: Box) -> float:
@@ -58,8 +49,6 @@ def main() -> None:
     if len(sys.argv) > 1:  # one network in a process of its own, so that its peak memory is its own
         torch.set_num_threads(1)
         return measure(sys.argv[1])
-    if "BNNCERT_DATA" not in os.environ:
-        sys.exit("set BNNCERT_DATA to a folder with mnist_test.npz and posteriors/paper_*.npz")
     print("network  one input   against    in a batch  against  process peak")
     for name in PUBLISHED:
         sys.stdout.flush()

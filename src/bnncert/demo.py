@@ -39,7 +39,9 @@ def run_demo(out: Path) -> None:
     x, y = _digits("test")
     region = ball(x[:IMAGES], EPS, clip=(0, 1))
     problem = Problem(network, posterior, class_robust(region, y[:IMAGES], network.outputs))
-    table = Table(title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left", box=SIMPLE)
+    table = Table(
+        title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left", box=SIMPLE
+    )
     for name in ("method", "P_safe at least", "at most", "certified", "calls", "seconds"):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for method in METHODS:

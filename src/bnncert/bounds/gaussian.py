@@ -246,14 +246,15 @@ def _minimum(region: Region, rows: Tensor, std: Tensor | None) -> Tensor:
     if std is None:
         return region.minimum(rows)
     lower, upper = region.box.lower.flatten(1), region.box.upper.flatten(1)
-    center, radius = (lower + upper) / 2, (upper - lower) / 2 * (1 + 4 * UNIT)
-    inflate = 1 + gamma(2 * rows.shape[-1] + 64)
-    error = gamma(2 * rows.shape[-1] + 64) * dot(rows.abs(), torch.maximum(-lower, upper)) + TINY
-    best = dot(rows, center) - inflate * dot(expected_magnitude(rows, std), radius) - 2 * error
+    center, radius = (lower + upper) / 2, (upper - lower) / 2
+    # The rounding of all these sums is below 2 gamma |A| max|x|, and |A_j| <= E|A_j + g_j|.
+    relative = 2 * gamma(2 * rows.shape[-1] + 64)
+    magnitude, size = expected_magnitude(rows, std), relative * torch.maximum(-lower, upper)
+    best = dot(rows, center) - dot(magnitude, radius * (1 + relative) + size) - TINY
     if region.norm == "linf":
         return best
-    reach = inflate * region.eps.unsqueeze(-1) * _expected_dual(region.norm, rows, std)
-    return torch.maximum(best, dot(rows, region.center.flatten(1)) - reach - 2 * error)
+    reach = (1 + relative) * region.eps.unsqueeze(-1) * _expected_dual(region.norm, rows, std)
+    return torch.maximum(best, dot(rows, region.center.flatten(1)) - reach - dot(magnitude, size) - TINY)
 
 
 def _expected_dual(norm: str, rows: Tensor, std: Tensor) -> Tensor:

@@ -7,30 +7,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from bnncert.correlated import LowRankNormal, Mixture
 from bnncert.digest import canonical_json
 from bnncert.errors import InputError
 from bnncert.files import write_atomically
 from bnncert.network import Network, from_description
-from bnncert.posterior import FAMILIES, Posterior
+from bnncert.posterior import FAMILIES, Normal, Posterior
 
 SCHEMA = "bnncert-posterior/1"
+SINGLE: dict[str, type[Posterior]] = {**FAMILIES, LowRankNormal.family: LowRankNormal}
 
 
 def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, object]) -> None:
-    header = {"schema": SCHEMA, "family": posterior.family, "network": network.describe(), "notes": notes}
-    tensors: dict[str, Tensor] = {}
-    for field, flat in posterior.tensors().items():
-        values = [value for layer in network.split(flat.cpu()) for value in layer]
-        tensors |= {
-            f"{name}_{field}": value.contiguous() for name, value in zip(network.parameters, values, strict=True)
-        }
-    write_atomically(path, save(tensors, {"bnncert": canonical_json(header)}))
+    header = {"schema": SCHEMA, "network": network.describe(), "notes": notes, **_describe(posterior)}
+    write_atomically(path, save(_named(network, posterior), {"bnncert": canonical_json(header)}))
 
 
 def load(path: Path) -> tuple[Network, Posterior]:
@@ -40,15 +37,62 @@ def load(path: Path) -> tuple[Network, Posterior]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, ValueError, OSError) as error:
         raise InputError(f"{str(path)!r} is not a safetensors file ({error})") from error
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA or header.get("family") not in FAMILIES:
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise InputError(f"{str(path)!r} is not a bnncert posterior; write one with 'bnncert train'")
     network = from_description(header.get("network", {}))
-    family = FAMILIES[header["family"]]
-    flat = {}
-    for field in family.names():
-        names = [f"{name}_{field}" for name in network.parameters]
-        for name, shape in zip(names, network.parameters.values(), strict=True):
-            if name not in tensors or tuple(tensors[name].shape) != shape:
-                raise InputError(f"{str(path)!r}: tensor {name!r} is missing or not of shape {shape}")
-        flat[field] = torch.cat([tensors[name].double().flatten() for name in names])
-    return network, family(**flat)
+    return network, _build(header, network, tensors, str(path))
+
+
+def _describe(posterior: Posterior) -> dict[str, Any]:
+    """The family; of a mixture also its weights, as hexadecimal floats, and its components."""
+    if not isinstance(posterior, Mixture):
+        return {"family": posterior.family}
+    weights = [weight.hex() for weight in posterior.weights]
+    return {"family": posterior.family, "weights": weights, "components": [_describe(c) for c in posterior.components]}
+
+
+def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str, Tensor]:
+    """Every parameter of every field by name; a factor [n, k] as [k, *shape of the parameter]."""
+    if isinstance(posterior, Mixture):
+        parts = (_named(network, component, f"{i}.") for i, component in enumerate(posterior.components))
+        return {name: value for part in parts for name, value in part.items()}
+    tensors: dict[str, Tensor] = {}
+    for field, values in posterior.tensors().items():
+        layers = network.split(values.cpu() if values.dim() == 1 else values.cpu().mT)
+        flat = [value.clone().contiguous() for layer in layers for value in layer]
+        tensors |= {f"{prefix}{name}_{field}": value for name, value in zip(network.parameters, flat, strict=True)}
+    return tensors
+
+
+def _build(
+    header: dict[str, Any], network: Network, tensors: dict[str, Tensor], path: str, prefix: str = ""
+) -> Posterior:
+    family = header.get("family")
+    if family == Mixture.family and not prefix:
+        try:
+            weights = tuple(float.fromhex(weight) for weight in header["weights"])
+            parts = [dict(part) for part in header["components"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path!r}: mixture lacks weights or components ({error!r})") from error
+        built = [_build(part, network, tensors, path, f"{i}.") for i, part in enumerate(parts)]
+        return Mixture(weights, tuple(part for part in built if isinstance(part, Normal | LowRankNormal)))
+    if family not in SINGLE:
+        raise InputError(
+            f"{path!r}: posterior family {family!r} is not known; known: {', '.join([*SINGLE, 'mixture'])}"
+        )
+    fields = {name: _gather(network, tensors, path, prefix, name) for name in SINGLE[family].names()}
+    return SINGLE[family](**fields)
+
+
+def _gather(network: Network, tensors: dict[str, Tensor], path: str, prefix: str, field: str) -> Tensor:
+    """One field of all parameters as a flat vector [n], a factor as [n, k]."""
+    parts = []
+    for name, shape in network.parameters.items():
+        value = tensors.get(f"{prefix}{name}_{field}")
+        expected = shape if value is None or field != "factor" else (*value.shape[:1], *shape)
+        if value is None or tuple(value.shape) != expected or not value.is_floating_point():
+            raise InputError(f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape {tuple(expected)}")
+        parts.append(value.double().flatten() if field != "factor" else value.double().flatten(1).mT)
+    if len({part.shape[1:] for part in parts}) != 1:
+        raise InputError(f"{path!r}: the factors of different parameters have different ranks")
+    return torch.cat(parts)

@@ -67,7 +67,7 @@ def _outcome(weights: tuple[float, ...], claims: tuple[tuple[Proof, Refutation |
     for c, (weight, (proof, found)) in enumerate(zip(weights, claims, strict=True)):
         entry = {"weight": weight.hex(), "lower": _describe(proof, f"c{c}.", tensors), "upper": None}
         if found:
-            tensors[f"c{c}.point"] = found.point
+            tensors[f"c{c}.point"] = found.point.clone()
             entry["upper"] = {"row": found.row, "failure": _describe(found.proof, f"c{c}.upper.", tensors)}
         evidence["components"].append(entry)
     return Outcome(lower, max(lower, upper), len(claims), "concentration", evidence, tensors)
@@ -77,5 +77,5 @@ def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str
     """The proof as JSON, its slopes among the tensors."""
     for name in ("lower_slopes", "upper_slopes", "row_slopes"):
         for k, slopes in getattr(proof, name).items():
-            tensors[f"{prefix}{name}{k}"] = slopes
+            tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
     return {"probability": proof.probability.hex(), "t": proof.t.hex(), "rows_optimised": bool(proof.row_slopes)}

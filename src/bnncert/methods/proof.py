@@ -25,7 +25,7 @@ from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 from bnncert.tails import normal_tail_up
 
-THRESHOLDS = (3.0, 3.5, 4.0, 4.5, 5.0, 5.5)
+THRESHOLDS = (5.5, 5.0, 4.5, 4.0, 3.5, 3.0)
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 
 
@@ -44,24 +44,24 @@ class Proof:
     row_slopes: dict[int, Tensor]
 
 
-def probabilities(problem: Problem, posterior: Gaussian) -> Tensor:
-    """The bound with plain slopes for every input and every threshold, [B, thresholds]."""
+def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
+    """The best bound with plain slopes [B], and the threshold that gives it [B]."""
     device = problem.specification.rows.device
-    return in_batches(
-        lambda part: _table(problem[part], posterior), len(problem), bytes_each(problem, posterior), device
-    )
+    each = bytes_each(problem, posterior)
+    both = in_batches(lambda part: _best_threshold(problem[part], posterior), len(problem), each, device)
+    return both[:, 0], both[:, 1]
 
 
 def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
     """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
-    best = probabilities(problem, posterior).max(1)
+    best, thresholds = plain_bounds(problem, posterior)
     proofs: dict[int, Proof] = {}
     each = 4 * bytes_each(problem, posterior)
-    for k, t in enumerate(THRESHOLDS):
-        group = (best.indices == k).nonzero().squeeze(1)
+    for t in THRESHOLDS:
+        group = (thresholds == t).nonzero().squeeze(1)
         for part in slices(len(group), each, group.device):
             chosen = group[part]
-            found = _prove_at(problem[chosen], posterior, t, best.values[chosen], effort)
+            found = _prove_at(problem[chosen], posterior, t, best[chosen], effort)
             proofs |= dict(zip(chosen.tolist(), found, strict=True))
     return [proofs[i] for i in range(len(problem))]
 
@@ -76,14 +76,33 @@ def bytes_each(problem: Problem, posterior: Gaussian) -> int:
     return 8 * WORKING_TENSORS * rows * widest * rank
 
 
-def _table(problem: Problem, posterior: Gaussian) -> Tensor:
-    spec = problem.specification
-    first = first_layer(problem.network, posterior, spec.region)
-    columns = []
-    for t in THRESHOLDS:
-        traced = trace(problem.network, posterior, spec.region, t, first)
-        columns.append(probability(traced, evaluate(traced, spec, {})))
-    return torch.stack(columns, 1)
+def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
+    """Bound and threshold [B, 2], from the largest threshold down, leaving out inputs that no smaller one can improve.
+
+    A smaller threshold charges more for each side, and at least half of the sides remain: the upper ends. Where the
+    mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
+    """
+    spec, network = problem.specification, problem.network
+    first = first_layer(network, posterior, spec.region)
+    best = torch.tensor([0.0, THRESHOLDS[0]], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
+    mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
+    going = (mean_margins > 0).all(1).nonzero().squeeze(1)
+    for t, following in zip(THRESHOLDS, (*THRESHOLDS[1:], 0.0), strict=True):
+        if len(going) == 0:
+            break
+        part = spec[going]
+        known = None if first is None else Functional(first.value[going], first.lipschitz[going])
+        traced = trace(network, posterior, part.region, t, known)
+        found = probability(traced, evaluate(traced, part, {}))
+        better = found > best[going, 0]
+        best[going[better]] = torch.stack([found, torch.full_like(found, t)], 1)[better]
+        ratio = _tail(following) / _tail(t)
+        going = going[best[going, 0] < 1 - traced.charge / 2 * ratio]
+    return best
+
+
+def _tail(t: float) -> float:
+    return float(normal_tail_up(torch.tensor(t, dtype=torch.float64)))
 
 
 def probability(traced: Trace, rows: Functional) -> Tensor:
