@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import pytest
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bnncert import PIE
 from bnncert.bounds import BOUNDS, batching
+from bnncert.bounds.interval import interval_rows
 from bnncert.box import Box
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
@@ -385,23 +386,43 @@ def cancellations() -> Iterator[tuple[list[float], list[float], float]]:
         yield terms, x, x[0] * choose.choice([0.25, 0.5, 1.0])
 
 
-@pytest.mark.parametrize("bound", ALL)
-@pytest.mark.parametrize("hidden", [False, True])
-def test_cancellation_is_never_taken_for_safety(bound: str, hidden: bool) -> None:
-    """2^54-scale terms that cancel: a row that is exactly <= 0 has no positive bound, in whatever order it is summed.
+def one_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float], list[float]]:
+    """Σ w x in one layer."""
+    return Network((len(x),), (Dense(len(x), 1, bias=False),)), terms, x
 
-    In the hidden form each term is a ReLU neuron of its own, and the cancellation is in the last layer.
-    """
+
+def last_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float], list[float]]:
+    """Each x is a ReLU neuron of its own, and the terms cancel in the last layer."""
+    n = len(x)
+    identity = [float(i == j) for i in range(n) for j in range(n)]
+    return Network((n,), (Dense(n, n, bias=False), ReLU(), Dense(n, 1, bias=False))), identity + terms, x
+
+
+def first_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float], list[float]]:
+    """One input into all terms, which a last layer of ones adds up: a backward walk adds the weights first."""
+    n = len(x)
+    return Network((1,), (Dense(1, n, bias=False), Dense(n, 1, bias=False))), terms + [1.0] * n, x[:1]
+
+
+@pytest.mark.parametrize("bound", ALL)
+@pytest.mark.parametrize("build", [one_layer, last_layer, first_layer])
+def test_cancellation_is_never_taken_for_safety(
+    bound: str, build: Callable[[list[float], list[float]], tuple[Network, list[float], list[float]]]
+) -> None:
+    """2^54-scale terms that cancel: a row that is exactly <= 0 has no positive bound, however it is summed."""
     for terms, x, offset in cancellations():
         exact = sum((Fraction(w) * Fraction(v) for w, v in zip(terms, x, strict=True)), Fraction(offset))
         assert exact <= 0
-        n = len(terms)
-        last = Dense(n, 1, bias=False)
-        network = Network((n,), (Dense(n, n, bias=False), ReLU(), last) if hidden else (last,))
-        first = torch.eye(n, dtype=torch.float64).flatten() if hidden else vector()
-        weights = torch.cat([first, vector(*terms)])
-        region = ball(vector(*x).unsqueeze(0), 0.0)
-        assert single(bound, network, Box.point(weights), region, offset=offset) <= 0
+        network, weights, inputs = build(terms, x)
+        region = ball(vector(*inputs).unsqueeze(0), 0.0)
+        assert single(bound, network, Box.point(vector(*weights)), region, offset=offset) <= 0
+
+
+def test_cancellation_in_the_rows_is_never_taken_for_safety() -> None:
+    """The same where the outputs are known exactly and the rows' own coefficients cancel."""
+    for terms, x, offset in cancellations():
+        outputs, rows = Box.point(vector(*x).unsqueeze(0)), vector(*terms).reshape(1, 1, -1)
+        assert float(interval_rows(outputs, rows, vector(offset).reshape(1, 1))) <= 0
 
 
 @pytest.mark.parametrize("bound", ALL)

@@ -357,9 +357,12 @@ def test_the_same_seed_gives_the_same_numbers(name: str, monkeypatch: pytest.Mon
     assert together == alone == parts == claims(certify(problem, method, seed=3, indices=range(6)))
 
 
-def test_another_seed_gives_other_centres() -> None:
-    problem, method = paper_example(), PIE(samples=3, mean_first=False)
-    assert certify(problem, method, seed=0)[0].lower != certify(problem, method, seed=1)[0].lower
+def test_every_seed_and_every_draw_is_another_centre() -> None:
+    problem, method = paper_example(), Sampling(samples=4, step=0.01, mean_first=False)
+    (first,), _ = grow(problem, method.plan(), seed=0)
+    (second,), _ = grow(problem, method.plan(), seed=1)
+    centers = {tuple(box.center.tolist()) for box in first + second}
+    assert len(centers) == len(first) + len(second) > 3
 
 
 def test_the_global_generator_is_left_alone() -> None:

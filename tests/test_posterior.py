@@ -149,6 +149,25 @@ def test_every_family_has_a_reference() -> None:
     assert independent == set(KINDS) == set(REFERENCE)
 
 
+@pytest.mark.parametrize(
+    ("posterior", "center", "spread"),
+    [
+        (Normal(vector(0.5), vector(0.25)), 0.5, 0.25),
+        (Uniform(vector(-1.0), vector(2.0)), 0.5, 1.5),
+        (TruncatedNormal(vector(0.5), vector(0.25), vector(0.0), vector(2.0)), 0.5, 0.25),
+        (TruncatedNormal(vector(0.5), vector(0.25), vector(0.75), vector(2.0)), 0.75, 0.25),
+        (Laplace(vector(0.5), vector(0.25)), 0.5, 0.25),
+        (StudentT(vector(0.5), vector(0.25), vector(4.0)), 0.5, 0.25),
+    ],
+    ids=lambda value: getattr(value, "family", ""),
+)
+def test_center_and_spread(posterior: Independent, center: float, spread: float) -> None:
+    """Where boxes are grown from and in which unit; the centre lies in the support."""
+    assert float(posterior.center) == center
+    assert float(posterior.spread) == spread
+    assert posterior.size == 1
+
+
 # ---- sampling --------------------------------------------------------------------------------------------------------
 
 
@@ -705,6 +724,17 @@ def test_far_tail_truncation_is_bracketed(low: float, high: float) -> None:
     for start, end in [(0.0, 0.01), (0.0, 0.5), (0.3, 0.4), (0.9, 1.0), (1e-9, 1.0), (0.0, 1 - 1e-9)]:
         box = interval(low + start * (high - low), low + end * (high - low))
         assert_bracketed(posterior, box, exact_log(posterior, box))
+
+
+def test_slivers_cut_from_the_support_are_bracketed() -> None:
+    """Nearly the whole support: the ratio is so near 1 that roundings in the same direction would show."""
+    rng = np.random.default_rng(37)
+    for _ in range(100):
+        low, high = np.sort(rng.normal(0, 2, 2)).tolist()
+        posterior = TruncatedNormal(vector(0.0), vector(1.0), vector(low), vector(high))
+        for cut in (10 ** rng.uniform(-15, -5, 2) * (high - low)).tolist():
+            for box in (interval(low + cut, high), interval(low, high - cut)):
+                assert_bracketed(posterior, box, exact_log(posterior, box))
 
 
 @pytest.mark.parametrize("width", [1e-5, 1e-50, 1e-150, 1e-200, 1e-250, 1e-300])

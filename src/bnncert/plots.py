@@ -44,3 +44,23 @@ def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
     for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
         figure.savefig(path.with_suffix(suffix), dpi=150, metadata=metadata)
+
+
+def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -> Figure:
+    """A neuron's weight noise: its density, the interval that holds it, and the interval that a weight box gives."""
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    axis = figure.subplots()
+    z = np.linspace(-1.15 * box_reach, 1.15 * box_reach, 2001)
+    density = np.exp(-((z / sd) ** 2) / 2)
+    axis.fill_between(z, density, color=SAFE, ec="#3b75af", lw=1.2)
+    for height, reach, colour, label in (
+        (1.12, gaussian_reach, "#3b75af", "the sum itself"),
+        (1.3, box_reach, BOX, "every weight in its interval at once"),
+    ):
+        axis.annotate(
+            "", (-reach, height), (reach, height), arrowprops={"arrowstyle": "<->", "color": colour, "lw": 1.8}
+        )
+        axis.text(0, height + 0.03, f"{label}: ± {reach:.3f}", ha="center", va="bottom", color=colour, fontsize=9)
+    axis.set(ylim=(0, 1.5), yticks=[], xlabel="noise of the pre-activation", title=title)
+    axis.spines[["left", "top", "right"]].set_visible(False)
+    return figure

@@ -11,6 +11,7 @@ from torch import Tensor
 from bnncert.problem import Problem
 from bnncert.specification import Region
 
+TARGETS = 3  # rivals attacked one by one
 SHRINK = 1 - 2.0**-40  # of a ball's radius: a point that rounds to the surface stays inside
 
 
@@ -22,19 +23,33 @@ class Attack:
     margins: Tensor
 
 
-def pgd(problem: Problem, weights: Tensor, steps: int = 40, restarts: int = 2, seed: int = 0) -> Attack:
-    """Minimise the smallest row of each network weights[s] over each region, from the clean input and random starts."""
+def pgd(problem: Problem, weights: Tensor, start: Tensor | None = None, steps: int = 40, seed: int = 0) -> Attack:
+    """Lower the rows of each network weights[s] over each region.
+
+    From the clean input towards each of the few smallest rows there, then from a random start and from `start`
+    [B, *shape] (another network's counterexamples, say) towards whichever row is smallest: that one alone misses
+    rivals that only come close on the way.
+    """
     region = problem.specification.region
     shape = (len(weights), *region.center.shape)
-    best = Attack(region.center.expand(shape), torch.full(shape[:2], torch.inf, dtype=torch.float64))
-    best = Attack(best.points, best.margins.to(weights.device))
-    for restart in range(restarts):
-        x = _start(region, restart, seed).expand(shape)
-        for step in range(steps + 1):
-            margins, gradient = _margins_and_gradient(problem, weights, x)
-            best = _better(best, x, margins)
-            # geometric from half the radius down to a hundredth of it
-            x = project(region, x - _step(region, gradient, 0.5 * 0.02 ** (step / max(1, steps))))
+    clean = problem.margins(weights)  # [S, B, R]
+    best = Attack(region.center.expand(shape), clean.amin(-1))
+    order = clean.argsort(-1)
+    for target in range(min(TARGETS, order.shape[-1])):
+        best = _descend(problem, weights, best, region.center.expand(shape), order[..., target], steps)
+    for x in (_random_start(region, seed), *(() if start is None else (start,))):
+        best = _descend(problem, weights, best, x.expand(shape), None, steps)
+    return best
+
+
+def _descend(problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int) -> Attack:
+    """Follow the given row [S, B] of each problem, or its smallest one, and keep the worst points seen."""
+    region = problem.specification.region
+    for step in range(steps + 1):
+        margins, gradient = _margins_and_gradient(problem, weights, x, rows)
+        best = _better(best, x, margins)
+        # geometric from half the radius down to a hundredth of it
+        x = project(region, x - _step(region, gradient, 0.5 * 0.02 ** (step / max(1, steps))))
     return best
 
 
@@ -65,21 +80,22 @@ def _into_simplex(magnitudes: Tensor, radius: Tensor) -> Tensor:
     return (magnitudes - theta).clamp_min(0)
 
 
-def _start(region: Region, restart: int, seed: int) -> Tensor:
-    """The clean inputs, then random ones; the noise is the same for every input, so batches do not matter."""
-    if restart == 0:
-        return region.center
-    noise = np.random.default_rng([seed, restart]).uniform(-1, 1, region.center.shape[1:])
+def _random_start(region: Region, seed: int) -> Tensor:
+    """One random point a region; the noise is the same for every input, so that batches do not matter."""
+    noise = torch.from_numpy(np.random.default_rng(seed).uniform(-1, 1, region.center.shape[1:]))
     radius = (region.box.upper - region.box.lower) / 2
-    return project(region, (region.center + radius * torch.from_numpy(noise).to(radius)).unsqueeze(0))[0]
+    return project(region, (region.center + radius * noise.to(radius)).unsqueeze(0))[0]
 
 
-def _margins_and_gradient(problem: Problem, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _margins_and_gradient(problem: Problem, weights: Tensor, x: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The smallest row [S, B] at x, and the gradient of the followed row."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        margins = problem.specification.margins(problem.network.forward(weights, x)).amin(-1)
-        (gradient,) = torch.autograd.grad(margins.sum(), x)
-    return margins.detach(), gradient
+        margins = problem.specification.margins(problem.network.forward(weights, x))
+        smallest = margins.amin(-1)
+        followed = smallest if rows is None else margins.gather(-1, rows.unsqueeze(-1))
+        (gradient,) = torch.autograd.grad(followed.sum(), x)
+    return smallest.detach(), gradient
 
 
 def _step(region: Region, gradient: Tensor, rate: float) -> Tensor:

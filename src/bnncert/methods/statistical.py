@@ -44,10 +44,11 @@ def estimate(problem: Problem, samples: int, seed: int, confidence: float = 0.99
         raise InputError(f"confidence is {confidence}; give a number between 0 and 1")
     verified = torch.zeros(len(problem), dtype=torch.int64)
     survived = torch.zeros(len(problem), dtype=torch.int64)
-    for start in range(0, samples, ATTACKED_AT_ONCE):
-        networks = sample(problem.posterior, min(ATTACKED_AT_ONCE, samples - start), seed, first=start)
+    central = pgd(problem, problem.posterior.center.unsqueeze(0), seed=seed).points[0]
+    for first in range(0, samples, ATTACKED_AT_ONCE):
+        networks = sample(problem.posterior, min(ATTACKED_AT_ONCE, samples - first), seed, first=first)
         proved = torch.stack([_verified(problem, weights) for weights in networks])
-        broken = pgd(problem, networks, seed=seed).margins <= 0
+        broken = pgd(problem, networks, start=central, seed=seed).margins <= 0
         verified += proved.sum(0).cpu()
         survived += (proved | ~broken).sum(0).cpu()
     return [
