@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnncert.certify import certify
+from bnncert.certification import certify
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Sampling
 from bnncert.problem import Problem

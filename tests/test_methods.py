@@ -20,7 +20,7 @@ from torch import Tensor
 from bnncert.bounds import BOUNDS, batching
 from bnncert.box import Box
 from bnncert.certificate import Result, read_certificate
-from bnncert.certify import certify
+from bnncert.certification import certify
 from bnncert.digest import canonical_json
 from bnncert.errors import InputError
 from bnncert.methods import GIE, PIE, Sampling

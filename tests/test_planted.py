@@ -12,7 +12,7 @@ from scipy import stats
 
 from bnncert.bounds import BOUNDS
 from bnncert.box import Box
-from bnncert.certify import certify
+from bnncert.certification import certify
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.network import Dense, Network, ReLU, Tanh, mlp
 from bnncert.posterior import Independent, Laplace, Normal, StudentT, Uniform

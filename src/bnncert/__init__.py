@@ -11,7 +11,7 @@ from bnncert.version import __version__
 if TYPE_CHECKING:
     from bnncert.box import Box
     from bnncert.certificate import Certificate, Result, read_certificate
-    from bnncert.certify import certify
+    from bnncert.certification import certify
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
     from bnncert.errors import InputError
     from bnncert.importers import load_posterior, save_posterior
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "box": ("Box",),
     "certificate": ("Certificate", "Result", "read_certificate"),
-    "certify": ("certify",),
+    "certification": ("certify",),
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
     "errors": ("InputError",),
     "importers": ("load_posterior", "save_posterior"),
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'bnncert' has no attribute {name!r}")
     value = getattr(import_module(f"bnncert.{_HOMES[name]}"), name)
-    globals()[name] = value  # also over a submodule of the same name, such as bnncert.certify
+    globals()[name] = value
     return value
 
 

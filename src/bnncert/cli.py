@@ -286,7 +286,7 @@ def _certify_batches(
     problem: Problem, method: Method, seed: int, indices: list[int], samples: int, out: Path | None
 ) -> list[Result]:
     """Certify in batches under a progress bar, storing as it goes."""
-    from bnncert.certify import certify as certify_problem
+    from bnncert.certification import certify as certify_problem
     from bnncert.display import progress
     from bnncert.results import result_folder
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from bnncert.certify import certify
+from bnncert.certification import certify
 from bnncert.data import load_inputs
 from bnncert.display import percent, progress
 from bnncert.errors import InputError

@@ -31,8 +31,8 @@ class Dense:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        if self.inputs < 1 or self.outputs < 1:
-            raise InputError(f"Dense({self.inputs}, {self.outputs}): both sizes must be at least 1")
+        if not all(isinstance(size, int) and size >= 1 for size in (self.inputs, self.outputs)):
+            raise InputError(f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of at least 1")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ class Network:
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
+        if not all(isinstance(size, int) and size >= 1 for size in self.input_shape):
+            raise InputError(f"network input shape {self.input_shape} must be whole numbers of at least 1")
         if not any(isinstance(layer, Dense) for layer in self.layers):
             raise InputError("network has no weights; give it at least one Dense layer")
         if len(self.shapes[-1]) != 1:
@@ -189,7 +191,7 @@ def from_description(description: Mapping[str, Any]) -> Network:
         ) from error
     for fields in entries:
         kind = fields.pop("type", None)
-        if kind not in LAYERS:
+        if not isinstance(kind, str) or kind not in LAYERS:
             raise InputError(f"layer {kind!r} is not known; known layers: {', '.join(LAYERS)}")
         try:
             layers.append(LAYERS[kind](**fields))
@@ -200,6 +202,8 @@ def from_description(description: Mapping[str, Any]) -> Network:
 
 def mlp(*widths: int, activation: Activation | None = None) -> Network:
     """A fully connected network of the given widths with `activation` (ReLU unless given) between its layers."""
+    if len(widths) < 2:
+        raise InputError(f"mlp{widths} has no layer; give the input width and at least one more")
     layers: list[Layer] = []
     for inputs, outputs in pairwise(widths):
         layers += [Dense(inputs, outputs), activation or ReLU()]

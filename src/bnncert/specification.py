@@ -62,7 +62,10 @@ class Region:
         size = dot(rows.abs(), torch.maximum(lower.abs(), upper.abs()))
         best = dot(rows.clamp_min(0), lower) + dot(rows.clamp_max(0), upper)
         if self.norm != "linf":
-            dual = torch.linalg.vector_norm(rows, 2 if self.norm == "l2" else torch.inf, dim=-1)
+            # Scaled by the largest entry, so that no square underflows.
+            largest = rows.abs().amax(-1)
+            scaled = rows / torch.where(largest > 0, largest, 1.0).unsqueeze(-1)
+            dual = largest * torch.linalg.vector_norm(scaled, dim=-1) if self.norm == "l2" else largest
             reach = self.eps.unsqueeze(-1) * dual
             best = torch.maximum(best, dot(rows, self.center.flatten(1)) - reach)
             size = size + reach
@@ -74,7 +77,9 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
     if norm not in NORMS:
         raise InputError(f"norm {norm!r} is not known; choose {', '.join(NORMS)}")
     center = _finite(center, "input")
-    radius = torch.as_tensor(eps, dtype=torch.float64).to(center.device).expand(len(center))
+    if center.dim() < 2:
+        raise InputError(f"inputs have shape {tuple(center.shape)}; give a batch [B, ...]")
+    radius = _one_each(eps, center, "eps")
     if not bool((radius >= 0).all()) or not bool(radius.isfinite().all()):
         raise InputError(f"eps is {eps}; give a finite radius of at least 0")
     wide = radius.reshape(-1, *[1] * (center.dim() - 1))
@@ -97,6 +102,8 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
     """The region `box` [B, *shape] itself; the clean input is its midpoint unless given."""
     for end in (box.lower, box.upper):
         _finite(end, "input box")
+    if center is not None and center.shape != box.shape:
+        raise InputError(f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give equal shapes")
     middle = box.lower + (box.upper - box.lower) / 2 if center is None else _finite(center, "input")
     if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
         raise InputError("clean input lies outside its input box; move it inside")
@@ -152,7 +159,10 @@ def class_robust(
     region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None
 ) -> Specification:
     """y_label > y_j for every rival j, or for the one rival `target`."""
-    labels = torch.as_tensor(labels).to(region.center.device, torch.int64).reshape(-1)
+    labels = torch.as_tensor(labels).to(region.center.device).reshape(-1)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"labels are {labels.dtype}; give whole numbers")
+    labels = labels.to(torch.int64)
     if len(labels) != len(region):
         raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label an input")
     if not bool(((labels >= 0) & (labels < classes)).all()):
@@ -183,14 +193,26 @@ def output_interval(
     region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
 ) -> Specification:
     """low <= y_output <= high, certified strictly; low and high are numbers or one value an input."""
+    if not 0 <= output < outputs:
+        raise InputError(f"output {output} does not exist; the network has outputs 0 to {outputs - 1}")
     device = region.center.device
-    ends = [torch.as_tensor(end, dtype=torch.float64).to(device).expand(len(region)) for end in (low, high)]
+    ends = [_one_each(end, region.center, "output interval") for end in (low, high)]
     if not bool((ends[0] <= ends[1]).all()):
         raise InputError(f"output interval {low} to {high} is empty; give the smaller end first")
     unit = torch.zeros(outputs, dtype=torch.float64, device=device)
     unit[output] = 1
     rows = torch.stack([unit, -unit]).expand(len(region), 2, -1)
     return Specification(region, rows, torch.stack([-ends[0], ends[1]], 1))
+
+
+def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
+    """A number for all inputs or one an input, as [B]."""
+    values = torch.as_tensor(value, dtype=torch.float64).to(like.device)
+    if values.shape not in ((), (1,), (len(like),)):
+        raise InputError(
+            f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; give one number, or one an input"
+        )
+    return values.expand(len(like))
 
 
 def _finite(value: Tensor, name: str) -> Tensor:

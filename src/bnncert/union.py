@@ -50,6 +50,8 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
     if not members:
         return Union(0.0, "cells", ())
     kept = [boxes[i] for i in members]
+    if not bool((posterior.spread > 0).any()):  # nothing is random, and a box holds it: certain, not nearly certain
+        return Union(1.0, "cells", (members[0],), (Cell(members[0], kept[0]),))
     few = posterior.size <= FEW_WEIGHTS or len(kept) <= FEW_BOXES
     parents = PARENTS if few else 1
     candidates = [_by_cells(posterior, kept[:parents], members[:parents])]
@@ -194,6 +196,6 @@ def _rounded_exp(log: float, direction: int) -> float:
 
 
 def _sum_down(terms: Sequence[float]) -> float:
-    """The exact sum, rounded down into [0, 1]; an exact 1 (nothing is random) stays."""
+    """The exact sum, rounded down into [0, 1]."""
     total = math.fsum(terms)
     return min(max(math.nextafter(total, -math.inf), 0.0), 1.0)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 
-CPU_BUDGET = 192 * 2**20  # bytes of working tensors; the allocator's peak stays within about twice this
+CPU_BUDGET = 96 * 2**20  # bytes of working tensors; the allocator's peak stays within about twice this
 
 
 def memory_budget(device: torch.device) -> int:

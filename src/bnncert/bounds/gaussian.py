@@ -91,7 +91,8 @@ class NoisyDense:
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[Tensor, Tally]:
         """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its noise added."""
-        value = tally.value - 4 * gamma(sum(self.mean.shape) + 64) * dot(rows.abs(), self.size) - TINY
+        value = tally.value - 4 * gamma(sum(self.mean.shape) + 64) * dot(rows.abs(), self.size)
+        value = value - TINY * (1 + self.h.magnitude.sum(-1, keepdim=True))  # underflow, which meets |h|
         if self.bias is not None:
             value = value + rows @ self.bias
         tally = replace(tally, value=value)

@@ -36,29 +36,51 @@ class Step(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DenseStep:
+    """A (W h + b) >= (A⁺ Wl + A⁻ Wu) h + A⁺ bl + A⁻ bu, for W in [Wl, Wu] and h >= 0: the box costs no tightness.
+
+    `error` [B, out] is the rounding per unit of |A|: 4 gamma (|W||h| + |b|), since (|A||W|) |h| = |A| (|W||h|).
+    """
+
+    lower: Tensor  # [in, out] or [B, in, out]
+    upper: Tensor
+    bias_lower: Tensor | None
+    bias_upper: Tensor | None
+    error: Tensor
+    floor: Tensor  # [B, 1], underflow
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        constant = -dot(rows.abs(), self.error) - self.floor
+        if self.lower.data_ptr() == self.upper.data_ptr():  # deterministic: one product instead of two
+            pulled = rows @ self.lower.mT
+        else:
+            pulled = rows.clamp_min(0) @ self.lower.mT + rows.clamp_max(0) @ self.upper.mT
+        if self.bias_lower is not None and self.bias_upper is not None:
+            constant = constant + dot(rows.clamp_min(0), self.bias_lower) + dot(rows.clamp_max(0), self.bias_upper)
+        return pulled, constant
+
+
+@dataclass(frozen=True, eq=False)
+class SignedDenseStep:
     """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ, for W in Wc ± Wr and |h| <= κ h + δ.
 
-    The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0 (there the box costs
-    nothing in tightness), κ = -1 where h <= 0, in between the McCormick envelope. `size` >= |Wc||h| + Wr|h| + |b|
-    scales the rounding error, since (|A| |W|) |h| = |A| (|W| |h|).
+    The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0, κ = -1 where h <= 0, and in
+    between McCormick's envelope.
     """
 
     center: Tensor  # [in, out] or [B, in, out]
-    radius: Tensor | None
+    radius: Tensor
     bias_center: Tensor | None
     bias_radius: Tensor | None
     chord_slope: Tensor  # κ [B, in]
     chord_lift: Tensor  # δ [B, in]
-    size: Tensor  # [B, out]
+    error: Tensor
+    floor: Tensor
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         magnitude = rows.abs()
-        pulled = rows @ self.center.mT
-        constant = -4 * gamma(sum(self.center.shape[-2:]) + 64) * dot(magnitude, self.size) - TINY
-        if self.radius is not None:
-            spread = magnitude @ self.radius.mT
-            pulled = pulled - spread * self.chord_slope.unsqueeze(1)
-            constant = constant - dot(spread, self.chord_lift)
+        spread = magnitude @ self.radius.mT
+        pulled = rows @ self.center.mT - spread * self.chord_slope.unsqueeze(1)
+        constant = -dot(magnitude, self.error) - self.floor - dot(spread, self.chord_lift)
         if self.bias_center is not None and self.bias_radius is not None:
             constant = constant + dot(rows, self.bias_center) - dot(magnitude, self.bias_radius)
         return pulled, constant
@@ -70,14 +92,17 @@ class ActivationStep:
 
     relaxation: Relaxation
     size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
+    shape: Shape  # of the activations; lines are over the flattened ones
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         lines = self.relaxation
+        rows = rows.flatten(2)
         positive, negative = rows.clamp_min(0), rows.clamp_max(0)
         lower_slope = lines.lower_slope if lines.lower_slope.dim() == 3 else lines.lower_slope.unsqueeze(1)
         pulled = positive * lower_slope + negative * lines.upper_slope.unsqueeze(1)
         constant = dot(positive, lines.lower_intercept) + dot(negative, lines.upper_intercept)
-        return pulled, constant - gamma(rows.shape[-1] + 64) * dot(rows.abs(), self.size) - TINY
+        constant = constant - gamma(rows.shape[-1] + 64) * dot(rows.abs(), self.size) - TINY
+        return pulled.reshape(*pulled.shape[:2], *self.shape), constant
 
 
 @dataclass(frozen=True)
@@ -153,19 +178,24 @@ def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
     return value + region.minimum(rows)
 
 
-def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor) -> DenseStep:
-    center, radius = _center_radius(lower[0], upper[0])
-    bias_center, bias_radius = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
+def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor) -> Step:
+    error = 4 * gamma(sum(lower[0].shape[-2:]) + 64) * size
+    # A product that underflows is off by less than TINY, and then meets |h|.
+    floor = TINY * (1 + h.magnitude.sum(-1, keepdim=True))
+    if bool((h.lower >= 0).all()):
+        bias = (lower[1], upper[1]) if len(lower) > 1 else (None, None)
+        return DenseStep(lower[0], upper[0], *bias, error, floor)
+    bias = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
     slope, lift = _chord_of_magnitude(h)
-    random = radius if bool(radius.amax() > 0) else None
-    return DenseStep(center, random, bias_center, bias_radius, slope, lift, size)
+    return SignedDenseStep(*_center_radius(lower[0], upper[0]), *bias, slope, lift, error, floor)
 
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:
-    """The activation's lines on the interval z [B, n]; slopes of all activations here are at most 1."""
-    lines = relax(activation, z)
+    """The activation's lines on the interval z [B, *shape]; slopes of all activations here are at most 1."""
+    flat = z.reshape(len(z.lower), -1)
+    lines = relax(activation, flat)
     lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
-    return ActivationStep(lines, z.magnitude + lift)
+    return ActivationStep(lines, flat.magnitude + lift, tuple(z.shape[1:]))
 
 
 def _neurons(steps: list[Step], region: Region, width: int) -> Box:
@@ -187,8 +217,6 @@ def _center_radius(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chord_of_magnitude(h: Box) -> tuple[Tensor, Tensor]:
     """κ, δ with |h| <= κ h + δ on the box: |h| is convex, so it is enough at the ends."""
-    if bool((h.lower >= 0).all()):
-        return torch.ones_like(h.lower), torch.zeros_like(h.lower)
     width = h.upper - h.lower
     signed = (h.lower < 0) & (h.upper > 0)
     slope = torch.where(signed, (h.upper + h.lower) / width, torch.where(h.lower >= 0, 1.0, -1.0)).clamp(-1, 1)

@@ -40,6 +40,7 @@ class Functions:
     lower_constant: Tensor  # [B, out] bl - Σ_i g_i wl_ij
     upper_constant: Tensor
     size: Tensor  # [B, out] magnitude of all terms, for the rounding error
+    floor: Tensor  # [B, 1] underflow, which meets |h|
     lines: Relaxation | None
 
 
@@ -96,7 +97,8 @@ def _functions(
     if len(lower) > 1:
         low, high = low + lower[1], high + upper[1]
         size = size + torch.maximum(lower[1].abs(), upper[1].abs())
-    return Functions(wl, wu, minimum, maximum, low, high, size, lines)
+    floor_error = TINY * (1 + 3 * torch.maximum(magnitude, floor.abs()).sum(-1, keepdim=True))
+    return Functions(wl, wu, minimum, maximum, low, high, size, floor_error, lines)
 
 
 def _evaluate_neurons(functions: list[Functions], region: Region, width: int) -> Box:
@@ -110,19 +112,17 @@ def _evaluate_neurons(functions: list[Functions], region: Region, width: int) ->
 def _evaluate(functions: list[Functions], region: Region, positive: Tensor, negative: Tensor) -> Tensor:
     """min over all boxes of positive·(lower functions) + negative·(upper functions) of the last layer."""
     value = torch.zeros((), dtype=torch.float64, device=positive.device)
-    rows = positive
     for layer in reversed(functions):
         total, size = positive + negative, positive - negative
         value = value + dot(total.clamp_min(0), layer.minimum) + dot(total.clamp_max(0), layer.maximum)
         value = value + dot(positive, layer.lower_constant) + dot(negative, layer.upper_constant)
-        value = value - 4 * gamma(2 * sum(layer.lower.shape[-2:]) + 64) * dot(size, layer.size) - TINY
+        value = value - 4 * gamma(2 * sum(layer.lower.shape[-2:]) + 64) * dot(size, layer.size) - layer.floor
         wl, wu = layer.lower.mT, layer.upper.mT
         on_lower = positive @ wl.clamp_min(0) + negative @ wu.clamp_max(0)
         on_upper = positive @ wl.clamp_max(0) + negative @ wu.clamp_min(0)
-        rows = on_lower + on_upper
         if layer.lines is not None:
             lines = layer.lines
             value = value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
             on_lower, on_upper = on_lower * lines.lower_slope.unsqueeze(1), on_upper * lines.upper_slope.unsqueeze(1)
         positive, negative = on_lower, on_upper
-    return value + region.minimum(rows)
+    return value + region.minimum(positive + negative)

@@ -68,7 +68,7 @@ def _piecewise_linear(slope: float, interval: Box) -> Relaxation:
     chord = ((u - slope * l) / (u - l)).clamp(slope, 1.0)
     upper = torch.where(active, 1.0, torch.where(passive, slope, chord))
     ends = torch.maximum(slope * l - upper * l, u - upper * u).clamp_min(0)
-    lift = torch.where(active | passive, 0.0, ends * (1 + 8 * UNIT) + TINY)
+    lift = torch.where(active | passive, 0.0, ends * (1 + 8 * UNIT) + 4 * UNIT * interval.magnitude + TINY)
     return Relaxation(lower, torch.zeros_like(l), upper, lift)
 
 
@@ -81,7 +81,8 @@ def _tanh(interval: Box) -> Relaxation:
 
 def tanh_intercept(slope: Tensor, l: Tensor, u: Tensor) -> Tensor:
     """min over [l, u] of tanh(z) - slope z, rounded down: at an end or where 1 - tanh² = slope."""
-    critical = torch.atanh((1 - slope).clamp(0, 1 - UNIT).sqrt())
+    # atanh(sqrt(1 - slope)), written so that tiny slopes keep their digits
+    critical = torch.log1p((1 - slope).clamp_min(0).sqrt()) - slope.log() / 2
     candidates = torch.stack([l, u, critical.clamp(l, u), (-critical).clamp(l, u)])
     value = candidates.tanh()
     slack = SLACK * (value.abs() + (slope * candidates).abs()) + TINY

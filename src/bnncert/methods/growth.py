@@ -42,10 +42,10 @@ class Rule:
         if signs is None:
             return self.step * spread, self.step * spread
         if self.zero_gradient_only:
-            both = self.step * spread * (1 + self.rho * (signs == 0))
+            both = self.step * spread * (1 + self.rho * (signs == 0).to(spread.dtype))
             return both, both
-        down = self.step * spread * (1 + self.rho * (signs <= 0))
-        up = self.step * spread * (1 + self.rho * (signs >= 0))
+        down = self.step * spread * (1 + self.rho * (signs <= 0).to(spread.dtype))
+        up = self.step * spread * (1 + self.rho * (signs >= 0).to(spread.dtype))
         return down, up
 
 
