@@ -26,10 +26,12 @@ from torch import Tensor
 from bnncert.box import Box
 from bnncert.digest import digest
 from bnncert.errors import InputError
-from bnncert.rounding import UNIT, gamma
+from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.tails import ARGUMENT, SPECIAL, laplace_core, laplace_tail, normal_core, normal_tail
 
 STUDENT = 2.0**-36  # the incomplete beta function as scipy evaluates it
+SMALLEST_TAIL = 2.0**-490  # of a Student t, where z² would overflow
+LARGEST = 2.0**500  # of a parameter: differences of two stay finite, and so do their squares
 DOWN, UP = 1, -1  # directions of rounding
 Function: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -84,6 +86,8 @@ class Independent(Posterior):
 
     def log_masses(self, box: Box, direction: int = DOWN) -> Tensor:
         """`interval_logs`, where a deterministic weight counts 0 inside its interval and -inf outside."""
+        if box.shape[-1:] != self.center.shape:
+            raise InputError(f"box has {box.shape[-1]} weights and the posterior {self.size}; give equal lengths")
         inside = (box.lower <= self.center) & (self.center <= box.upper)
         point = torch.where(inside, 0.0, -math.inf)
         return torch.where(self.spread > 0, self.interval_logs(box, direction), point)
@@ -99,8 +103,12 @@ def sample(posterior: Posterior, count: int, seed: int, first: int = 0) -> Tenso
 
     Draw k depends on (seed, k) alone: the same on every device and however many are asked for.
     """
-    draws = [posterior.draw(np.random.default_rng([seed, k])) for k in range(first, first + count)]
-    return torch.stack(draws).to(posterior.center.device)
+    if seed < 0 or count < 1:
+        raise InputError(f"seed {seed} and number of draws {count} must be at least 0 and 1")
+    streams = (np.random.SeedSequence(seed, spawn_key=(k,)) for k in range(first, first + count))
+    return torch.stack([posterior.draw(np.random.default_rng(stream)) for stream in streams]).to(
+        posterior.center.device
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +157,7 @@ class Laplace(Independent):
         return self.scale
 
     def draw(self, generator: np.random.Generator) -> Tensor:
-        v = 2 * _rand(self.size, generator) - 1
+        v = 2 * _rand(self.size, generator).clamp_min(UNIT) - 1
         return self.loc.cpu() - self.scale.cpu() * v.sign() * torch.log1p(-v.abs())
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
@@ -187,20 +195,24 @@ class StudentT(Independent):
         return self.loc.cpu() + self.scale.cpu() * z
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
-        return _symmetric_logs(box, self.loc, self.scale, self._tail, self._core, direction * STUDENT)
+        return _symmetric_logs(box, self.loc, self.scale, self._tail, self._core, direction * STUDENT, SMALLEST_TAIL)
 
     def _tail(self, z: Tensor) -> Tensor:
-        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0."""
+        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its digits."""
         df, z2 = self._numpy(z)
-        return torch.as_tensor(special.betainc(df / 2, 0.5, df / (df + z2)) / 2, device=z.device)
+        far = special.betainc(df / 2, 0.5, df / (df + z2))
+        near = special.betaincc(0.5, df / 2, z2 / (df + z2))
+        return torch.as_tensor(np.where(z2 > df, far, near) / 2, device=z.device)
 
     def _core(self, z: Tensor) -> Tensor:
         """P(0 < T < z) = I(z² / (df + z²); 1/2, df/2) / 2 for z >= 0."""
         df, z2 = self._numpy(z)
-        return torch.as_tensor(special.betainc(0.5, df / 2, z2 / (df + z2)) / 2, device=z.device)
+        near = special.betainc(0.5, df / 2, z2 / (df + z2))
+        far = special.betaincc(df / 2, 0.5, df / (df + z2))
+        return torch.as_tensor(np.where(z2 > df, far, near) / 2, device=z.device)
 
     def _numpy(self, z: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        # z² overflows beyond 1e150, where the tail is below anything that counts.
+        # z² overflows beyond 1e150, where the tail is below SMALLEST_TAIL.
         return self.df.cpu().numpy(), (z.clamp(0, 1e150) ** 2).cpu().numpy()
 
 
@@ -214,6 +226,8 @@ class Uniform(Independent):
 
     def __post_init__(self) -> None:
         validate(self)
+        if bool(((self.low < self.high) & (self.high - self.low < TINY)).any()):
+            raise InputError("posterior has an interval narrower than 2^-1000; make it a point (low = high) or wider")
 
     @property
     def center(self) -> Tensor:
@@ -269,8 +283,8 @@ class TruncatedNormal(Independent):
         scale = torch.where(std > 0, std, 1.0)
         mirror = torch.where(low + high > 2 * mean, -1.0, 1.0)
         ends = mirror * torch.stack([low - mean, high - mean]) / scale
-        first, last = torch.special.ndtr(ends.amin(0)), torch.special.ndtr(ends.amax(0))
-        z = torch.special.ndtri(first + _rand(self.size, generator) * (last - first))
+        first, last = (torch.from_numpy(special.ndtr(end.numpy())) for end in (ends.amin(0), ends.amax(0)))
+        z = torch.from_numpy(special.ndtri((first + _rand(self.size, generator) * (last - first)).numpy()))
         return torch.where(std > 0, mean + std * mirror * z, mean).clamp(low, high)
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
@@ -278,7 +292,10 @@ class TruncatedNormal(Independent):
         empty = (box.lower > self.high) | (box.upper < self.low)
         part = Box(box.lower.clamp(self.low, self.high), box.upper.clamp(self.low, self.high))
         whole = (part.lower == self.low) & (part.upper == self.high)
-        logs = (self._gaussian_logs(part, direction) - self._support_logs(-direction)).clamp_max(0)
+        up = direction * 8 * UNIT
+        logs = (self._gaussian_logs(part, direction) * (1 + up) - self._support_logs(-direction) * (1 - up)).clamp_max(
+            0
+        )
         return torch.where(empty, -math.inf, torch.where(whole, 0.0, logs))
 
     def _support_logs(self, direction: int) -> Tensor:
@@ -294,22 +311,24 @@ FAMILIES: dict[str, type[Independent]] = {
 }
 
 
-def _symmetric_logs(box: Box, center: Tensor, scale: Tensor, tail: Function, core: Function, slack: float) -> Tensor:
+def _symmetric_logs(
+    box: Box, center: Tensor, scale: Tensor, tail: Function, core: Function, slack: float, tiny: float = TINY
+) -> Tensor:
     """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down, negative up.
 
     With a = (l - center) / scale and b = (u - center) / scale, tail(z) = P(Z > z) and core(z) = P(0 < Z < z):
     a <= 0 <= b gives 1 - tail(-a) - tail(b) when the tails are small, core(-a) + core(b) otherwise;
     one-sided intervals give tail(near) - tail(far).
     """
-    argument = math.copysign(ARGUMENT, slack)
+    argument, tiny = math.copysign(ARGUMENT, slack), math.copysign(tiny, slack)
     a, b = (box.lower - center) / scale, (box.upper - center) / scale
     left, right = (-a).clamp_min(0) * (1 - argument), b.clamp_min(0) * (1 - argument)
-    tails = ((tail(left) + tail(right)) * (1 + slack)).clamp_max(1)
-    cores = ((core(left) + core(right)) * (1 - slack)).clamp_max(1)
+    tails = ((tail(left) + tail(right)) * (1 + slack) + tiny).clamp(0, 1)
+    cores = ((core(left) + core(right)) * (1 - slack) - tiny).clamp(0, 1)
     straddling = torch.where(tails < 0.5, torch.log1p(-tails), cores.log())
     near = torch.maximum(a, -b).clamp_min(0) * (1 + argument)
     far = torch.maximum(b, -a) * (1 - argument)
-    aside = (tail(near) * (1 - slack) - tail(far) * (1 + slack)).clamp(0, 1).log()
+    aside = (tail(near) * (1 - slack) - tail(far) * (1 + slack) - tiny).clamp(0, 1).log()
     return torch.where((a <= 0) & (b >= 0), straddling, aside)
 
 
@@ -331,6 +350,8 @@ def validate(posterior: Posterior, scale: str | None = None) -> None:
             raise InputError(f"posterior '{name}' is {value.dtype}; certified bounds need float64 (use .double())")
         if not bool(value.isfinite().all()):
             raise InputError(f"posterior '{name}' holds NaN or infinity; every entry must be finite")
+        if not bool((value.abs() <= LARGEST).all()):
+            raise InputError(f"posterior '{name}' exceeds 2^500 somewhere; rescale the network")
     if scale is not None and not bool((tensors[scale] >= 0).all()):
         raise InputError(f"posterior '{scale}' is negative somewhere; a standard deviation or scale is at least 0")
     if "low" in tensors and not bool((tensors["low"] <= tensors["high"]).all()):

@@ -160,11 +160,11 @@ def class_robust(
 ) -> Specification:
     """y_label > y_j for every rival j, or for the one rival `target`."""
     labels = torch.as_tensor(labels).to(region.center.device).reshape(-1)
+    if len(labels) != len(region):
+        raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label an input")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"labels are {labels.dtype}; give whole numbers")
     labels = labels.to(torch.int64)
-    if len(labels) != len(region):
-        raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label an input")
     if not bool(((labels >= 0) & (labels < classes)).all()):
         bad = labels[(labels < 0) | (labels >= classes)][0]
         raise InputError(f"label {int(bad)} is out of range; the network has classes 0 to {classes - 1}")

@@ -23,7 +23,7 @@ NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32
 EXACT_WORK = 2**22  # weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost
 FEW_WEIGHTS, FEW_BOXES = 16, 3  # cells pay with few weights, or to tell a few boxes apart
-PARENTS, PIECES, MOST_CELLS = 8, 8, 64  # boxes cut into cells, pieces kept a cut (all, up to four weights), cells
+PIECES, MOST_PIECES, MOST_CELLS = 8, 16, 64  # kept a cut (all, up to four weights), of one box, and of all boxes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,14 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
     if not bool((posterior.spread > 0).any()):  # nothing is random, and a box holds it: certain, not nearly certain
         return Union(1.0, "cells", (members[0],), (Cell(members[0], kept[0]),))
     few = posterior.size <= FEW_WEIGHTS or len(kept) <= FEW_BOXES
-    parents = PARENTS if few else 1
+    parents = len(kept) if few else 1
     candidates = [_by_cells(posterior, kept[:parents], members[:parents])]
     if len(kept) > 1:
-        candidates.append(_by_inclusion_exclusion(posterior, kept, members))
+        fit = (EXACT_WORK // max(posterior.size, 2048)).bit_length() - 1  # boxes with affordably many intersections
+        if fit > 1:
+            candidates.append(_by_inclusion_exclusion(posterior, kept[:fit], members[:fit]))
+        if fit < len(kept):
+            candidates.append(_by_pairs(posterior, kept, members))
     # Cells are the simplest evidence to check: anything else must be worth it.
     return max(candidates, key=lambda union: union.probability - 1e-12 * (union.rule != "cells"))
 
@@ -77,17 +81,28 @@ def _relevant(posterior: Independent, boxes: Sequence[Box]) -> list[int]:
 
 
 def _by_cells(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
-    cells: list[Cell] = []
+    cells: list[tuple[float, Cell]] = []  # with their log-masses, heaviest first
     for parent, box in zip(members, boxes, strict=True):
-        pieces = [box]
-        for cell in cells:
-            pieces = [piece for part in pieces for piece in _subtract(posterior, part, cell.box)]
-            pieces = sorted(pieces, key=lambda piece: -float(posterior.log_mass(piece)))[:MOST_CELLS]
-        cells += [Cell(parent, piece) for piece in pieces if float(posterior.log_mass(piece)) > -math.inf]
-    cells = sorted(cells, key=lambda cell: -float(posterior.log_mass(cell.box)))[:MOST_CELLS]
-    masses = [_rounded_exp(float(posterior.log_mass(cell.box)), -1) for cell in cells]
-    used = tuple(sorted({cell.parent for cell in cells}, key=members.index))
-    return Union(_sum_down(masses), "cells", used, tuple(cells))
+        pieces = [(float(posterior.log_mass(box)), box)]
+        for _, cell in cells:
+            if not separated(posterior, box, cell.box):
+                pieces = _without(posterior, pieces, cell.box)
+        cells += [(log, Cell(parent, piece)) for log, piece in pieces]
+        cells = sorted(cells, key=lambda pair: -pair[0])[:MOST_CELLS]
+    masses = [_rounded_exp(log, -1) for log, _ in cells]
+    used = tuple(sorted({cell.parent for _, cell in cells}, key=members.index))
+    return Union(_sum_down(masses), "cells", used, tuple(cell for _, cell in cells))
+
+
+def _without(posterior: Independent, pieces: list[tuple[float, Box]], other: Box) -> list[tuple[float, Box]]:
+    """The heaviest pieces of the given ones outside `other`, with their log-masses."""
+    rest: list[tuple[float, Box]] = []
+    for log, part in pieces:
+        if separated(posterior, part, other):
+            rest.append((log, part))
+        else:
+            rest += [(float(posterior.log_mass(piece)), piece) for piece in _subtract(posterior, part, other)]
+    return sorted((pair for pair in rest if pair[0] > -math.inf), key=lambda pair: -pair[0])[:MOST_PIECES]
 
 
 def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
@@ -148,8 +163,10 @@ def _with(vector: Tensor, index: int, value: Tensor) -> Tensor:
 
 
 def _by_inclusion_exclusion(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
-    if 2 ** len(boxes) * max(posterior.size, 2048) <= EXACT_WORK:
-        return Union(_sum_down(_signed_terms(posterior, boxes)), "inclusion-exclusion", tuple(members))
+    return Union(_sum_down(_signed_terms(posterior, boxes)), "inclusion-exclusion", tuple(members))
+
+
+def _by_pairs(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
     chosen: list[int] = []
     terms: list[float] = []
     for i, box in enumerate(boxes):

@@ -183,11 +183,12 @@ def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, siz
     # A product that underflows is off by less than TINY, and then meets |h|.
     floor = TINY * (1 + h.magnitude.sum(-1, keepdim=True))
     if bool((h.lower >= 0).all()):
-        bias = (lower[1], upper[1]) if len(lower) > 1 else (None, None)
-        return DenseStep(lower[0], upper[0], *bias, error, floor)
-    bias = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
+        low, high = (lower[1], upper[1]) if len(lower) > 1 else (None, None)
+        return DenseStep(lower[0], upper[0], low, high, error, floor)
+    middle, reach = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
+    center, radius = _center_radius(lower[0], upper[0])
     slope, lift = _chord_of_magnitude(h)
-    return SignedDenseStep(*_center_radius(lower[0], upper[0]), *bias, slope, lift, error, floor)
+    return SignedDenseStep(center, radius, middle, reach, slope, lift, error, floor)
 
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:
