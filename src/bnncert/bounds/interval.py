@@ -20,7 +20,7 @@ def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, off
     lowers, uppers = network.split(weights.lower), network.split(weights.upper)
     for layer, lower, upper in zip(network.layers, lowers, uppers, strict=True):
         if isinstance(layer, Dense):
-            h = dense_image(lower, upper, h, dense_size(lower, upper, h))
+            h, _ = dense_image(lower, upper, h)
         elif isinstance(layer, Flatten):
             h = h.reshape(len(h.lower), -1)
         else:
@@ -37,30 +37,29 @@ def interval_rows(outputs: Box, rows: Tensor, offsets: Tensor) -> Tensor:
     return value + offsets - gamma(2 * rows.shape[-1] + 8) * size - TINY
 
 
-def dense_image(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor) -> Box:
-    """{h W + b} over weight boxes [in, out] or [B, in, out] and activations h [B, in]: exact, then rounded outward."""
-    if bool((h.lower >= 0).all()):
-        # h >= 0: the weights stand at one end, h W⁺ and h W⁻ at the ends of h = c ± r
-        c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
-        low = through(c, lower[0]) - through(r, lower[0].abs())
-        high = through(c, upper[0]) + through(r, upper[0].abs())
-    else:
-        low, high = _signed_products(lower[0], upper[0], h)
+def dense_image(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> tuple[Box, Tensor]:
+    """{h W + b} over weight boxes [in, out] or [B, in, out] and activations h [B, in]: exact, then rounded outward.
+
+    Also a bound [B, out] of |h| |W| + |b| over the boxes, the scale of every rounding error in the layer.
+    """
+    products = _nonnegative_products if bool((h.lower >= 0).all()) else _signed_products
+    low, high, size = products(lower[0], upper[0], h)
     if len(lower) > 1:
-        low, high = low + lower[1], high + upper[1]
+        low, high, size = low + lower[1], high + upper[1], size + torch.maximum(-lower[1], upper[1])
     error = gamma(2 * h.shape[-1] + 16) * size + TINY
-    return Box(low - error, high + error)
+    return Box(low - error, high + error), size
 
 
-def dense_size(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> Tensor:
-    """|h| |W| + |b| over the boxes [B, out]: the scale of every rounding error in the layer."""
-    size = through(h.magnitude, torch.maximum(-lower[0], upper[0]))
-    if len(lower) > 1:
-        size = size + torch.maximum(-lower[1], upper[1])
-    return size
+def _nonnegative_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+    """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs choose."""
+    c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
+    ends = torch.stack([r, h.upper], 1)  # [B, 2, in]: both products in one pass over the weights
+    at_lower, at_upper = ends @ lower.abs(), ends @ upper.abs()
+    low, high = through(c, lower) - at_lower[:, 0], through(c, upper) + at_upper[:, 0]
+    return low, high, at_lower[:, 1] + at_upper[:, 1]
 
 
-def _signed_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor]:
+def _signed_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over the inputs of the extreme of the four corner products, where an activation may be negative."""
     lows, highs = [], []
     for part in slices(len(h.lower), 6 * 8 * lower.shape[-1] * h.shape[-1], h.lower.device):
@@ -69,4 +68,4 @@ def _signed_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tens
         corners = torch.stack([wl * hl, wl * hu, wu * hl, wu * hu])
         lows.append(corners.amin(0).sum(-2))
         highs.append(corners.amax(0).sum(-2))
-    return torch.cat(lows), torch.cat(highs)
+    return torch.cat(lows), torch.cat(highs), through(h.magnitude, torch.maximum(-lower, upper))

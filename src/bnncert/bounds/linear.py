@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.batching import slices
-from bnncert.bounds.interval import dense_image, dense_size, interval_rows
+from bnncert.bounds.interval import dense_image, interval_rows
 from bnncert.bounds.relaxations import Relaxation, image, relax
 from bnncert.box import Box, intersect
 from bnncert.network import Activation, Dense, Flatten, Network, Shape
@@ -153,13 +153,12 @@ def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], B
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
     for i, (layer, (lower, upper)) in enumerate(zip(network.layers, parameters, strict=True)):
         if isinstance(layer, Dense):
-            size = dense_size(lower, upper, h)
+            z, size = dense_image(lower, upper, h)
             steps.append(dense_step(lower, upper, h, size))
-            h = dense_image(lower, upper, h, size)
             # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
             if not linear and i + 1 < len(network.layers):
-                h = intersect(h, _neurons(steps, region, layer.outputs))
-            linear = False
+                z = intersect(z, _neurons(steps, region, layer.outputs))
+            h, linear = z, False
         elif isinstance(layer, Flatten):
             steps.append(FlattenStep(network.shapes[i]))
             h = h.reshape(len(region), -1)
