@@ -94,7 +94,7 @@ def certify(
         bool, typer.Option("--zero-gradient-only", help="gie: the growth of the published code.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for results.jsonl and certificates.")] = None,
 ) -> None:
     """Certify P(a network drawn from POSTERIOR is robust around each input)."""
@@ -133,7 +133,7 @@ def train(
     learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
     kl_weight: Annotated[float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")] = 0.1,
     initial_std: Annotated[float, typer.Option(help="Standard deviation every weight starts with.")] = 0.05,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
 ) -> None:

@@ -1,0 +1,205 @@
+"""The command line: what it writes, and one clear line with exit code 2 for everything a user can get wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bnncert import Normal, mlp, read_certificate, save_posterior
+from bnncert.cli import main
+from scenarios import gaussian
+
+Run = Callable[..., tuple[int, str, str]]
+FIELDS = ["index", "label", "predicted", "status", "lower", "upper", "method", "eps"]
+FIELDS += ["bound_calls", "seconds", "seed", "certificate"]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Exit code, standard output and standard error of `bnncert ARGUMENTS`."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bnncert", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as error:
+            code = int(error.code or 0)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """A small posterior, images with labels (its own predictions, so that they are right), regression inputs."""
+    generator = torch.Generator().manual_seed(0)
+    network = mlp(4, 6, 3)
+    posterior = Normal(gaussian(network.size, generator=generator), torch.full((network.size,), 0.01).double())
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    x = np.random.default_rng(0).integers(0, 256, (10, 2, 2), np.uint8)
+    y = network.forward(posterior.mean, torch.from_numpy(x.reshape(10, 4) / 255.0)).argmax(-1).numpy()
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    np.savez(tmp_path / "bad_label.npz", x=x, y=np.full(10, 7))
+    np.savez(tmp_path / "no_label.npz", x=x)
+    np.savez(tmp_path / "targets.npz", x=x / 255.0, y=y / 3.0)
+    np.savez(tmp_path / "outside.npz", x=x / 100.0, y=y)
+    np.savez(tmp_path / "wide.npz", x=np.zeros((2, 5)), y=np.zeros(2, int))
+    (tmp_path / "text.npz").write_text("not an archive")
+    return {path.stem: path for path in tmp_path.iterdir()}
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("method", ["concentration", "sampling", "pie", "gie"])
+def test_certify_writes_results_and_certificates(method: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    arguments = ["certify", files["p"], "--inputs", files["x"], "--select", "2:8", "--eps", 0.01, "--method", method]
+    code, text, _ = run(*arguments, "--step", 1.0, "--out", out)
+    assert code == 0
+    assert "mean P_safe" in text
+    rows = lines(out)
+    assert [row["index"] for row in rows] == list(range(2, 8))
+    assert all(list(row) == FIELDS for row in rows)
+    assert any(row["status"] == "certified" for row in rows)
+    for row in rows:
+        assert 0 <= row["lower"] <= row["upper"] <= 1
+        if row["lower"] > 0:
+            header = read_certificate(out / row["certificate"]).header
+            assert float.fromhex(header["claim"]["lower"]) == row["lower"]
+    assert sorted(path.name for path in out.iterdir()) == ["certificates", "results.jsonl"]
+    assert not list(tmp_path.glob("new/.*"))
+
+
+def test_certifying_again_replaces_earlier_results_only(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    arguments = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.01, "--out", tmp_path / "out"]
+    assert run(*arguments)[0] == 0
+    (tmp_path / "out" / "mine.txt").write_text("keep")
+    assert run(*arguments, "--select", "0:2")[0] == 0
+    assert len(lines(tmp_path / "out")) == 2
+    assert len(list((tmp_path / "out" / "certificates").iterdir())) <= 2
+    assert (tmp_path / "out" / "mine.txt").read_text() == "keep"
+
+
+def test_images_are_clipped_by_default(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    for name, option in (("a", []), ("b", ["--no-clip"]), ("c", ["--clip", "0", "1"])):
+        arguments = ["certify", files["p"], "--inputs", files["x"], "--select", "0", "--eps", 0.01, *option]
+        assert run(*arguments, "--out", tmp_path / name)[0] == 0
+    clips = [
+        read_certificate(tmp_path / n / lines(tmp_path / n)[0]["certificate"]).header["region"]["clip"] for n in "abc"
+    ]
+    assert clips == [[0.0, 1.0], None, [0.0, 1.0]]
+
+
+def test_upper_bounds_and_estimates_have_their_own_fields(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    options = ["--eps", 0.9, "--upper", "--estimate", 5, "--out", tmp_path / "out"]
+    code, text, _ = run("certify", files["p"], "--inputs", files["x"], *options)
+    assert code == 0
+    assert "not certified" in text
+    rows = lines(tmp_path / "out")
+    assert min(row["upper"] for row in rows) < 0.01
+    assert all(row["estimate"]["samples"] == 5 for row in rows)
+
+
+def test_regression_and_targets(run: Run, files: dict[str, Path]) -> None:
+    base = ["certify", files["p"], "--eps", 0.001, "--select", "0,3"]
+    assert run(*base, "--inputs", files["targets"], "--tolerance", 5)[0] == 0
+    label = int(np.load(files["x"])["y"][0])
+    assert run(*base[:-1], "0", "--inputs", files["x"], "--target", (label + 1) % 3)[0] == 0
+
+
+WRONG = {
+    "no posterior": (["certify", "nope.npz", "--inputs", "x", "--eps", 0], "'nope.npz' does not exist"),
+    "not an archive": (["certify", "text", "--inputs", "x", "--eps", 0], "not an .npz of plain arrays"),
+    "no inputs": (["certify", "p", "--inputs", "nope", "--eps", 0], "neither a data set"),
+    "unknown method": (["certify", "p", "--inputs", "x", "--eps", 0, "--method", "magic"], "'magic' is not known"),
+    "unknown bound": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--bound", "b"], "bound 'b' is not known",
+    ),
+    "unknown norm": (["certify", "p", "--inputs", "x", "--eps", 0, "--norm", "l3"], "norm 'l3' is not known"),
+    "unknown device": (["certify", "p", "--inputs", "x", "--eps", 0, "--device", "tpu"], "device 'tpu' is not known"),
+    "negative eps": (["certify", "p", "--inputs", "x", "--eps", -0.1], "at least 0"),
+    "eps not a number": (["certify", "p", "--inputs", "x", "--eps", "tiny"], "'--eps'"),
+    "eps nan": (["certify", "p", "--inputs", "x", "--eps", "nan"], "eps is nan"),
+    "no eps": (["certify", "p", "--inputs", "x"], "--eps"),
+    "wrong shape": (["certify", "p", "--inputs", "wide", "--eps", 0], "inputs have shape (5,)"),
+    "label out of range": (["certify", "p", "--inputs", "bad_label", "--eps", 0], "label 7 is out of range"),
+    "no labels": (["certify", "p", "--inputs", "no_label", "--eps", 0], "no labels"),
+    "targets as labels": (["certify", "p", "--inputs", "targets", "--eps", 0], "--tolerance"),
+    "outside the clip range": (["certify", "p", "--inputs", "outside", "--eps", 0, "--clip", 0, 1], "clip range"),
+    "two clips": (["certify", "p", "--inputs", "x", "--eps", 0, "--no-clip", "--clip", 0, 1], "contradict"),
+    "select outside": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "0:99"], "10 inputs"),
+    "select words": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "all"], "--select 'all'"),
+    "no budget": (["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--budget", 0], "budget is 0"),
+    "unknown effort": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 9], "effort is 9"),
+    "negative seed": (["certify", "p", "--inputs", "x", "--eps", 0, "--seed", -1], "'--seed'"),
+    "unknown option": (["certify", "p", "--inputs", "x", "--eps", 0, "--speed", 9], "--speed"),
+    "unknown command": (["certfy"], "certfy"),
+    "unknown data": (["train", "--data", "nope"], "neither a data set"),
+    "bad widths": (["train", "--data", "digits", "--hidden", "big"], "--hidden 'big'"),
+    "bad output": (["train", "--data", "digits", "--out", "p.npz"], ".safetensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_mistakes_get_one_clear_line(name: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    arguments, message = WRONG[name]
+    given = [files.get(str(word), word) for word in arguments]
+    if arguments[0] == "certify":
+        given += ["--out", tmp_path / "out"]
+    before = sorted(tmp_path.rglob("*"))
+    code, _, error = run(*given)
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert error.startswith("bnncert: ")
+    assert "Traceback" not in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_no_cuda(run: Run, files: dict[str, Path]) -> None:
+    code, _, error = run("certify", files["p"], "--inputs", files["x"], "--eps", 0, "--device", "cuda")
+    assert (code, "'cuda' is not available" in error) == (2, True)
+
+
+def test_a_folder_with_other_things_is_not_touched(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years")
+    arguments = ["certify", files["p"], "--inputs", files["x"], "--eps", 0, "--out"]
+    assert run(*arguments, tmp_path / "mine")[0] == 2
+    assert run(*arguments, tmp_path / "mine" / "thesis.tex")[0] == 2
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "years"
+
+
+def test_train_then_certify(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "digits.safetensors"
+    code, text, _ = run("train", "--data", "digits", "--hidden", "8", "--epochs", 2, "--out", path)
+    assert code == 0
+    assert "accuracy at the mean" in text
+    assert run("certify", path, "--inputs", "digits", "--select", "0:4", "--eps", 0.001)[0] == 0
+
+
+def test_doctor_and_version(run: Run) -> None:
+    code, text, _ = run("doctor")
+    assert code == 0
+    assert "float64        ok" in text
+    assert run("--version")[1].startswith("bnncert 0.")
+
+
+def test_help_does_not_load_torch() -> None:
+    program = "import sys; from bnncert.cli import app; app(['certify', '--help'], standalone_mode=False); "
+    found = subprocess.run(
+        [sys.executable, "-c", program + "print('torch' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.rstrip().endswith("False")
