@@ -39,7 +39,10 @@ def laplace_core(z: Tensor) -> Tensor:
 
 
 def expected_magnitude(a: Tensor, s: Tensor) -> Tensor:
-    """E|N(a, s²)| = s sqrt(2/π) exp(-a²/2s²) + a erf(a / s√2) for s > 0, rounded up."""
-    z = (a / s).clamp(-40, 40)  # beyond, both terms are at their limits; the clamp keeps gradients finite
-    value: Tensor = s * math.sqrt(2 / math.pi) * (-(z**2) / 2).exp() + a * torch.erf(z / math.sqrt(2))
-    return value * (1 + 2 * SPECIAL)
+    """E|N(a, s²)| = s sqrt(2/π) exp(-a²/2s²) + a erf(a / s√2) for s > 0, within a relative error of 2 SPECIAL.
+
+    Written in few passes: on whole test sets this is where the time goes.
+    """
+    # Beyond 28 both terms are at their limits; the clamp keeps gradients finite.
+    z = (a / s * math.sqrt(0.5)).clamp(-28, 28)
+    return torch.addcmul(a * torch.erf(z), s, (-(z * z)).exp(), value=math.sqrt(2 / math.pi))

@@ -34,7 +34,7 @@ from bnncert.network import Dense, Flatten, Layer, Network, ReLU
 from bnncert.products import dot, through
 from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.specification import Region
-from bnncert.tails import expected_magnitude, normal_tail_up
+from bnncert.tails import SPECIAL, expected_magnitude, normal_tail_up
 
 MEAN_OF_HALF_NORMAL = math.sqrt(2 / math.pi)
 SMALLEST = 1e-150  # stands for a standard deviation of 0 where it divides
@@ -137,9 +137,9 @@ class NoisyDense:
 
     def _expect(self, std: Tensor, tally: Tally) -> Tally:
         """E F of this layer, or at the input the standard deviations for the fold."""
-        inflate = 1 + gamma(sum(self.mean.shape) + 64)
         if self.region is not None:
-            return replace(tally, input_std=std * inflate)
+            return replace(tally, input_std=std)
+        inflate = 1 + gamma(sum(self.mean.shape) + 64)
         radius = (self.h.upper - self.h.lower) / 2
         return replace(tally, value=tally.value - MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
 
@@ -234,22 +234,23 @@ def functional(steps: list[Step], region: Region, rows: Tensor) -> Functional:
         else:
             rows, constant = step.pull(rows)
             tally = replace(tally, value=tally.value + constant)
-    value = tally.value + _minimum(region, rows.flatten(2), tally.input_std)
+    terms = sum(sum(step.mean.shape) + step.noise.rank for step in steps if isinstance(step, NoisyDense))
+    value = tally.value + _minimum(region, rows.flatten(2), tally.input_std, terms)
     squared = tally.variance
     if tally.center is not None and tally.radius is not None:
         squared = squared + ((tally.center.abs() + tally.radius) ** 2).sum(-1)
-    terms = sum(sum(step.mean.shape) + step.noise.rank for step in steps if isinstance(step, NoisyDense))
     return Functional(value, (squared.sqrt() * (1 + gamma(2 * terms + 64))).expand_as(value))
 
 
-def _minimum(region: Region, rows: Tensor, std: Tensor | None) -> Tensor:
-    """The fold: a lower bound of E min over x of Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²)."""
+def _minimum(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:
+    """The fold: a lower bound of E min over x of Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²) from sums of `terms`."""
     if std is None:
         return region.minimum(rows)
     lower, upper = region.box.lower.flatten(1), region.box.upper.flatten(1)
     center, radius = (lower + upper) / 2, (upper - lower) / 2
-    # The rounding of all these sums is below 2 gamma |A| max|x|, and |A_j| <= E|A_j + g_j|.
-    relative = 2 * gamma(2 * rows.shape[-1] + 64)
+    # The rounding of all these sums is below 2 gamma |A| max|x|, and |A_j| <= E|A_j + g_j|; a relative error of s_j
+    # (sums over at most as many rows as a layer has neurons) changes E|A_j + g_j| by no larger one.
+    relative = 4 * gamma(2 * rows.shape[-1] + terms + 64) + 4 * SPECIAL
     magnitude, size = expected_magnitude(rows, std), relative * torch.maximum(-lower, upper)
     best = dot(rows, center) - dot(magnitude, radius * (1 + relative) + size) - TINY
     if region.norm == "linf":
