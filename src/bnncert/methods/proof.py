@@ -25,7 +25,7 @@ from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 from bnncert.tails import normal_tail_up
 
-THRESHOLDS = (5.5, 5.0, 4.5, 4.0, 3.5, 3.0)
+THRESHOLDS = (5.5, 3.0, 5.0, 4.5, 4.0, 3.5)  # the first decides most inputs, the second most of the others
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 
 
@@ -77,28 +77,39 @@ def bytes_each(problem: Problem, posterior: Gaussian) -> int:
 
 
 def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
-    """Bound and threshold [B, 2], from the largest threshold down, leaving out inputs that no smaller one can improve.
+    """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold can improve it.
 
-    A smaller threshold charges more for each side, and at least half of the sides remain: the upper ends. Where the
-    mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
+    Where the mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
     """
     spec, network = problem.specification, problem.network
     first = first_layer(network, posterior, spec.region)
     best = torch.tensor([0.0, THRESHOLDS[0]], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
     mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
     going = (mean_margins > 0).all(1).nonzero().squeeze(1)
-    for t, following in zip(THRESHOLDS, (*THRESHOLDS[1:], 0.0), strict=True):
+    for k, t in enumerate(THRESHOLDS):
         if len(going) == 0:
             break
         part = spec[going]
         known = None if first is None else Functional(first.value[going], first.lipschitz[going])
         traced = trace(network, posterior, part.region, t, known)
-        found = probability(traced, evaluate(traced, part, {}))
+        rows = evaluate(traced, part, {})
+        found = probability(traced, rows)
         better = found > best[going, 0]
         best[going[better]] = torch.stack([found, torch.full_like(found, t)], 1)[better]
-        ratio = _tail(following) / _tail(t)
-        going = going[best[going, 0] < 1 - traced.charge / 2 * ratio]
+        going = going[(best[going, 0] < _ceiling(traced, t, THRESHOLDS[k + 1 :])) & _promising(rows, t)]
     return best
+
+
+def _ceiling(traced: Trace, t: float, others: tuple[float, ...]) -> Tensor:
+    """What none of the other thresholds can exceed: each charges for at least half of the sides, the upper ends."""
+    return 1 - traced.charge / 2 * min((_tail(other) / _tail(t) for other in others), default=0.0)
+
+
+def _promising(rows: Functional, t: float) -> Tensor:
+    """Smaller thresholds give narrower intervals: a row that fails with the smallest one fails with them all."""
+    if t > min(THRESHOLDS):
+        return torch.ones_like(rows.value[:, 0], dtype=torch.bool)
+    return (rows.value >= 0).all(1)
 
 
 def _tail(t: float) -> float:
