@@ -1,10 +1,10 @@
-"""CPU time and memory of one LBP call (one input, one weight box, all nine rows) on the paper's networks, single thread.
+"""CPU time and memory of one LBP call (one input, one weight box, all rows) on the paper's networks, single thread.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/bound_calls.py       FOLDER: mnist_test.npz and posteriors/paper_*.npz
 
-The published code's CPU seconds for one LBP call on the same posteriors are the reference (measured once, elsewhere);
-ours is the median over calls on single inputs with paired weight boxes, the costliest use, and over a batch of 50 inputs that
-share a box, as PIE uses it. The last line times PIE on 50 images of 1x128 with all cores.
+The published code's CPU seconds for one LBP call on the same posteriors are the reference (measured once, elsewhere).
+Ours are medians over single inputs with a weight box of their own, the costliest use, and over a batch of 50 inputs
+that share a box, as PIE uses it. The last line times PIE on 50 images of 1x128 with all cores.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The whole MNIST test set by concentration with plain slopes: certified bounds in float64, without writing certificates.
+"""The whole MNIST test set by concentration with plain slopes: bounds in float64, without writing certificates.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/test_set.py [cpu|cuda] [IMAGES]     IMAGES: all 10,000 unless given
 
