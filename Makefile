@@ -21,11 +21,15 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports
 
+# Two workers with a thread each: more threads than cores wait for each other.
 unit: $(READY)
-	$(BIN)/pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 
+# Needs BNNCERT_DATA: mnist_test.npz and posteriors/paper_*.npz
 bench: $(READY)
 	$(BIN)/python benchmarks/bound_calls.py
+	$(BIN)/python benchmarks/test_set.py cpu 50
+	$(BIN)/python benchmarks/methods.py cpu 50
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -140,6 +140,16 @@ def test_deterministic_networks_are_certified_with_probability_one() -> None:
     assert best(one_weight(0.3, 0.0, 0.2)).item() == 0.0
 
 
+@pytest.mark.parametrize("std", [1e-170, 1e-300, 5e-324])
+def test_noise_too_small_to_square_is_still_noise(std: float) -> None:
+    """z = w x with w ~ N(std, std²) is positive with probability Φ(1), not surely; x = 1e-160 underflows too."""
+    for scale in (1.0, 1e-160):
+        region = ball(vector(scale).reshape(1, 1), 0)
+        network = Network((1,), (Dense(1, 1, bias=False),))
+        posterior = Normal(vector(std), vector(std))
+        assert best(Problem(network, posterior, half_space(region, vector(1.0), 0.0))).item() <= norm.cdf(1.0)
+
+
 @pytest.mark.parametrize("t", [0.0, 0.5, 1.0, 2.0, 3.0])
 def test_the_tail_of_the_functional(t: float) -> None:
     """P(min over x of A z <= value - tL) <= Q(t) for one dense layer, where the minimum over a box is exact."""

@@ -11,13 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from bnncert.digest import canonical_json
-from bnncert.errors import InputError
-from bnncert.files import write_atomically
+from bnncert.files import read_tensors, write_tensors
 from bnncert.methods.statistical import Estimate
 
 SCHEMA = "bnncert-certificate/1"
@@ -31,20 +27,11 @@ class Certificate:
     tensors: dict[str, Tensor]
 
     def write(self, path: Path) -> None:
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors.items()}
-        write_atomically(path, save(tensors, {"bnncert": canonical_json(self.header)}))
+        write_tensors(path, self.header, self.tensors)
 
 
 def read_certificate(path: str | Path) -> Certificate:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("bnncert", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, ValueError, OSError) as error:
-        raise InputError(f"{str(path)!r} is not a certificate ({error})") from error
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        raise InputError(f"{str(path)!r} is not a {SCHEMA} file; write one with 'bnncert certify'")
-    return Certificate(header, tensors)
+    return Certificate(*read_tensors(Path(path), SCHEMA))
 
 
 @dataclass(frozen=True, eq=False)

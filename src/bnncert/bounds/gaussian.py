@@ -59,6 +59,10 @@ class Noise:
     bias_factor: Tensor | None  # [k, out]
 
     @property
+    def random(self) -> bool:
+        return any(part is not None for part in (self.variance, self.bias_variance, self.factor, self.bias_factor))
+
+    @property
     def rank(self) -> int:
         return 0 if self.factor is None else len(self.factor)
 
@@ -157,7 +161,9 @@ class Trace:
 
 def layer_noises(network: Network, posterior: Gaussian) -> list[Noise]:
     """The posterior's deviations, layer by layer; None where nothing is random."""
-    variances = network.split(posterior.std**2)
+    # No square of a positive standard deviation may underflow to certainty.
+    std = torch.where(posterior.std > 0, posterior.std.clamp_min(SMALLEST), 0.0)
+    variances = network.split(std**2)
     factor = posterior.factor.mT if isinstance(posterior, LowRankNormal) else posterior.std.new_zeros(0, posterior.size)
     noises = []
     for own, shared in zip(variances, network.split(factor), strict=True):
@@ -239,7 +245,10 @@ def functional(steps: list[Step], region: Region, rows: Tensor) -> Functional:
     squared = tally.variance
     if tally.center is not None and tally.radius is not None:
         squared = squared + ((tally.center.abs() + tally.radius) ** 2).sum(-1)
-    return Functional(value, (squared.sqrt() * (1 + gamma(2 * terms + 64))).expand_as(value))
+    # Where anything is random, L is not 0: what looks like 0 may have underflowed.
+    least = SMALLEST**2 if any(isinstance(step, NoisyDense) and step.noise.random for step in steps) else 0.0
+    lipschitz = (squared + least).sqrt() * (1 + gamma(2 * terms + 64))
+    return Functional(value, lipschitz.expand_as(value))
 
 
 def _minimum(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:

@@ -5,19 +5,15 @@ Tensors are named as in the `.npz` form: parameter, underscore, the family's fie
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from bnncert.correlated import LowRankNormal, Mixture
-from bnncert.digest import canonical_json
 from bnncert.errors import InputError
-from bnncert.files import write_atomically
+from bnncert.files import read_tensors, write_tensors
 from bnncert.network import Network, from_description
 from bnncert.posterior import FAMILIES, Normal, Posterior
 
@@ -27,18 +23,11 @@ SINGLE: dict[str, type[Posterior]] = {**FAMILIES, LowRankNormal.family: LowRankN
 
 def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, object]) -> None:
     header = {"schema": SCHEMA, "network": network.describe(), "notes": notes, **_describe(posterior)}
-    write_atomically(path, save(_named(network, posterior), {"bnncert": canonical_json(header)}))
+    write_tensors(path, header, _named(network, posterior))
 
 
 def load(path: Path) -> tuple[Network, Posterior]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("bnncert", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, ValueError, OSError) as error:
-        raise InputError(f"{str(path)!r} is not a safetensors file ({error})") from error
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
-        raise InputError(f"{str(path)!r} is not a bnncert posterior; write one with 'bnncert train'")
+    header, tensors = read_tensors(path, SCHEMA)
     network = from_description(header.get("network", {}))
     return network, _build(header, network, tensors, str(path))
 
@@ -59,7 +48,7 @@ def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str
     tensors: dict[str, Tensor] = {}
     for field, values in posterior.tensors().items():
         layers = network.split(values.cpu() if values.dim() == 1 else values.cpu().mT)
-        flat = [value.clone().contiguous() for layer in layers for value in layer]
+        flat = [value for layer in layers for value in layer]
         tensors |= {f"{prefix}{name}_{field}": value for name, value in zip(network.parameters, flat, strict=True)}
     return tensors
 

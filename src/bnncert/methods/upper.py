@@ -7,11 +7,13 @@ and the lower bound on the right is the concentration certificate of the negated
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bnncert.bounds.batching import slices
 from bnncert.correlated import Gaussian
 from bnncert.methods.attack import pgd
 from bnncert.methods.proof import Proof, prove
@@ -35,6 +37,12 @@ class Refutation:
 
 def refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
     """A certified upper bound for every input where an attack breaks the mean network; None elsewhere."""
+    each = 8 * 8 * (1 + SAMPLED) * sum(math.prod(shape) for shape in problem.network.shapes)
+    parts = slices(len(problem), each, problem.specification.rows.device)
+    return [found for part in parts for found in _refute(problem[part], posterior, seed)]
+
+
+def _refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
     points, rows = counterexamples(problem, posterior, seed)
     found: list[Refutation | None] = [None] * len(problem)
     spec = problem.specification
