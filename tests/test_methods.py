@@ -523,9 +523,9 @@ def test_a_result_is_one_json_line() -> None:
 def test_other_files_are_not_certificates(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "false.safetensors"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="is not a certificate"):
+    with pytest.raises(InputError, match="is not a safetensors file"):
         read_certificate(path)
-    with pytest.raises(InputError, match="is not a certificate"):
+    with pytest.raises(InputError, match="is not a safetensors file"):
         read_certificate(tmp_path / "missing.safetensors")
 
 

@@ -18,7 +18,7 @@ SHOWN = 25  # rows of the table; all of them are in results.jsonl
 
 
 def progress(label: str) -> Progress:
-    """A progress bar on standard error that disappears when it is done."""
+    """A progress bar on standard error that disappears when it is done; nothing where that is no terminal."""
     columns = (
         TextColumn(label),
         BarColumn(),
@@ -26,7 +26,8 @@ def progress(label: str) -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def show_results(results: Sequence[Result], title: str) -> None:

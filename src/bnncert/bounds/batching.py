@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from bnncert.errors import InputError
 
+T = TypeVar("T")
 CPU_BUDGET = 96 * 2**20  # bytes of working tensors; the allocator's peak stays within about twice this
 
 
@@ -27,9 +28,9 @@ def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice
         yield slice(start, min(start + step, length))
 
 
-def in_batches(compute: Callable[[slice], Tensor], length: int, bytes_each: int, device: torch.device) -> Tensor:
-    """compute over all of range(length), slice by slice, concatenated; a slice that does not fit is halved."""
-    results = []
+def in_batches(compute: Callable[[slice], T], length: int, bytes_each: int, device: torch.device) -> list[T]:
+    """compute over all of range(length), slice by slice and in order; a slice that does not fit is halved."""
+    results: list[T] = []
     pending = list(slices(length, bytes_each, device))[::-1]
     while pending:
         part = pending.pop()
@@ -41,4 +42,4 @@ def in_batches(compute: Callable[[slice], Tensor], length: int, bytes_each: int,
                 raise InputError("one input alone does not fit into memory; use a larger device") from None
             torch.cuda.empty_cache()
             pending += [slice(middle, part.stop), slice(part.start, middle)]
-    return torch.cat(results)
+    return results

@@ -11,11 +11,13 @@ case. Each threshold t gives a bound of the same number, so every input takes th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import in_batches, slices
+from bnncert.bounds.batching import in_batches
 from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, first_layer, trace
 from bnncert.bounds.linear import ActivationStep
 from bnncert.correlated import Gaussian, LowRankNormal
@@ -46,9 +48,8 @@ class Proof:
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
     """The best bound with plain slopes [B], and the threshold that gives it [B]."""
-    device = problem.specification.rows.device
-    each = bytes_each(problem, posterior)
-    both = in_batches(lambda part: _best_threshold(problem[part], posterior), len(problem), each, device)
+    device, each = problem.specification.rows.device, bytes_each(problem, posterior)
+    both = torch.cat(in_batches(lambda part: _best_threshold(problem[part], posterior), len(problem), each, device))
     return both[:, 0], both[:, 1]
 
 
@@ -56,14 +57,22 @@ def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
     """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
     best, thresholds = plain_bounds(problem, posterior)
     proofs: dict[int, Proof] = {}
-    each = 4 * bytes_each(problem, posterior)
     for t in THRESHOLDS:
         group = (thresholds == t).nonzero().squeeze(1)
-        for part in slices(len(group), each, group.device):
-            chosen = group[part]
-            found = _prove_at(problem[chosen], posterior, t, best[chosen], effort)
-            proofs |= dict(zip(chosen.tolist(), found, strict=True))
+        found = in_batches(
+            partial(_prove_part, problem, posterior, t, best, group, effort),
+            len(group),
+            4 * bytes_each(problem, posterior),  # gradients are kept
+            group.device,
+        )
+        proofs |= dict(zip(group.tolist(), chain.from_iterable(found), strict=True))
     return [proofs[i] for i in range(len(problem))]
+
+
+def _prove_part(
+    problem: Problem, posterior: Gaussian, t: float, best: Tensor, group: Tensor, effort: int, part: slice
+) -> list[Proof]:
+    return _prove_at(problem[group[part]], posterior, t, best[group[part]], effort)
 
 
 def bytes_each(problem: Problem, posterior: Gaussian) -> int:

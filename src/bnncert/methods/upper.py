@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import slices
+from bnncert.bounds.batching import in_batches
 from bnncert.correlated import Gaussian
 from bnncert.methods.attack import pgd
 from bnncert.methods.proof import Proof, prove
@@ -38,8 +38,9 @@ class Refutation:
 def refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
     """A certified upper bound for every input where an attack breaks the mean network; None elsewhere."""
     each = 8 * 8 * (1 + SAMPLED) * sum(math.prod(shape) for shape in problem.network.shapes)
-    parts = slices(len(problem), each, problem.specification.rows.device)
-    return [found for part in parts for found in _refute(problem[part], posterior, seed)]
+    device = problem.specification.rows.device
+    parts = in_batches(lambda part: _refute(problem[part], posterior, seed), len(problem), each, device)
+    return [found for part in parts for found in part]
 
 
 def _refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
