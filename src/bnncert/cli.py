@@ -131,7 +131,7 @@ def train(
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Examples a gradient step.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
-    kl_weight: Annotated[float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")] = 0.1,
+    kl_weight: Annotated[float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")] = 0.01,
     initial_std: Annotated[float, typer.Option(help="Standard deviation every weight starts with.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
