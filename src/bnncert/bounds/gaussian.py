@@ -225,7 +225,8 @@ def neurons(steps: list[Step], region: Region, width: int) -> Functional:
     """The functionals of z_i, then of -z_i, for the `width` neurons after the last step: [B, 2 width]."""
     identity = torch.eye(width, dtype=torch.float64, device=region.center.device)
     signed = torch.cat([identity, -identity]).unsqueeze(0)
-    each = 8 * WORKING_TENSORS * len(region) * max(width, region.center[0].numel())
+    rank = max(step.noise.rank for step in steps if isinstance(step, NoisyDense))
+    each = 8 * WORKING_TENSORS * len(region) * max(width, region.center[0].numel()) * max(1, rank)
     parts = [functional(steps, region, signed[:, part]) for part in slices(2 * width, each, signed.device)]
     return Functional(torch.cat([p.value for p in parts], 1), torch.cat([p.lipschitz for p in parts], 1))
 

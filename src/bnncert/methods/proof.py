@@ -28,6 +28,7 @@ from bnncert.rounding import UNIT
 from bnncert.tails import normal_tail_up
 
 THRESHOLDS = (5.5, 3.0, 5.0, 4.5, 4.0, 3.5)  # the first decides most inputs, the second most of the others
+UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain ones give nothing
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 
 
@@ -76,13 +77,15 @@ def _prove_part(
 
 
 def bytes_each(problem: Problem, posterior: Gaussian) -> int:
-    """Working memory of one input: the rows of the widest hidden layer but the first, whose rows the batch shares."""
-    network = problem.network
-    widths = [layer.outputs for layer in network.layers if isinstance(layer, Dense)]
-    rows = max([problem.specification.rows.shape[1], *(2 * width for width in widths[1:-1])])
-    widest = max(layer.inputs for layer in network.layers if isinstance(layer, Dense))
-    rank = posterior.factor.shape[1] * max(1, 2 * max(widths) // rows) if isinstance(posterior, LowRankNormal) else 1
-    return 8 * WORKING_TENSORS * rows * widest * rank
+    """Working memory of one input: the rows of the widest hidden layer over the widest activation.
+
+    The first layer's rows are shared by the batch, unless weights are correlated: then every row has `rank` copies.
+    """
+    dense = [layer for layer in problem.network.layers if isinstance(layer, Dense)]
+    rank = posterior.factor.shape[1] if isinstance(posterior, LowRankNormal) else 0
+    hidden = [2 * layer.outputs for layer in (dense[:-1] if rank else dense[1:-1])]
+    rows = max([problem.specification.rows.shape[1], *hidden])
+    return 8 * WORKING_TENSORS * rows * max(layer.inputs for layer in dense) * max(1, rank)
 
 
 def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
@@ -92,7 +95,7 @@ def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
     """
     spec, network = problem.specification, problem.network
     first = first_layer(network, posterior, spec.region)
-    best = torch.tensor([0.0, THRESHOLDS[0]], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
+    best = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
     mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
     going = (mean_margins > 0).all(1).nonzero().squeeze(1)
     for k, t in enumerate(THRESHOLDS):
