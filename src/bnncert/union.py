@@ -22,7 +22,7 @@ from bnncert.rounding import UNIT
 NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32
 EXACT_WORK = 2**22  # weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost
-FEW_WEIGHTS, FEW_BOXES = 16, 3  # cells pay with few weights, or to tell a few boxes apart
+FEW_WEIGHTS = 16  # up to which boxes are cut into cells; with many, a cut leaves nothing but its tail
 PIECES, MOST_PIECES, MOST_CELLS = 8, 16, 64  # kept a cut (all, up to four weights), of one box, and of all boxes
 
 
@@ -52,8 +52,7 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
     kept = [boxes[i] for i in members]
     if not bool((posterior.spread > 0).any()):  # nothing is random, and a box holds it: certain, not nearly certain
         return Union(1.0, "cells", (members[0],), (Cell(members[0], kept[0]),))
-    few = posterior.size <= FEW_WEIGHTS or len(kept) <= FEW_BOXES
-    parents = len(kept) if few else 1
+    parents = len(kept) if posterior.size <= FEW_WEIGHTS else 1
     candidates = [_by_cells(posterior, kept[:parents], members[:parents])]
     if len(kept) > 1:
         fit = (EXACT_WORK // max(posterior.size, 2048)).bit_length() - 1  # boxes with affordably many intersections
