@@ -140,6 +140,20 @@ def test_deterministic_networks_are_certified_with_probability_one() -> None:
     assert best(one_weight(0.3, 0.0, 0.2)).item() == 0.0
 
 
+def test_shared_noise_that_cancels_is_not_rounded_away() -> None:
+    """L is at least |Σ_i A_i V_i x| in exact arithmetic, where the terms cancel to the last bits."""
+    network = Network((1,), (Dense(1, 4, bias=False),))
+    region = ball(vector(1.0).reshape(1, 1), 0)
+    for seed in range(200):
+        generator = torch.Generator().manual_seed(seed)
+        factor, rows = gaussian(4, generator=generator), gaussian(4, generator=generator)
+        rows[3] = -(rows[:3] @ factor[:3]) / factor[3]
+        posterior = LowRankNormal(torch.zeros_like(factor), torch.zeros_like(factor), factor.reshape(4, 1))
+        found = functional(trace(network, posterior, region, 4.0).steps, region, rows.reshape(1, 1, 4))
+        exact = abs(sum(Fraction(a) * Fraction(v) for a, v in zip(rows.tolist(), factor.tolist(), strict=True)))
+        assert Fraction(float(found.lipschitz)) >= exact
+
+
 @pytest.mark.parametrize("std", [1e-170, 1e-300, 5e-324])
 def test_noise_too_small_to_square_is_still_noise(std: float) -> None:
     """z = w x with w ~ N(std, std²) is positive with probability Φ(1), not surely; x = 1e-160 underflows too."""

@@ -128,15 +128,21 @@ class NoisyDense:
 
     def _shared(self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally) -> tuple[Tensor, Tally]:
         """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed over the layers."""
+        relative = 2 * gamma(sum(self.mean.shape) + 64)
         coefficients = torch.einsum("brm,kim->brki", rows, factor)
+        # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
+        rounding = relative * torch.einsum("brm,kim->brki", rows.abs(), factor.abs())
         middle, spread = (self.h.lower + self.h.upper) / 2, (self.h.upper - self.h.lower) / 2
         center = (coefficients @ middle[:, None, :, None]).squeeze(-1)
-        radius = (coefficients.abs() @ spread[:, None, :, None]).squeeze(-1)
+        reach = coefficients.abs() @ (spread + relative * self.h.magnitude)[:, None, :, None]
+        radius = (reach + rounding @ self.h.magnitude[:, None, :, None]).squeeze(-1)
         if self.noise.bias_factor is not None:
             center = center + rows @ self.noise.bias_factor.mT
+            radius = radius + relative * (rows.abs() @ self.noise.bias_factor.abs().mT)
         if tally.center is not None and tally.radius is not None:
-            center, radius = center + tally.center, radius + tally.radius
-        own = (coefficients**2).sum(2)
+            radius = radius + tally.radius + relative * (center.abs() + tally.center.abs())
+            center = center + tally.center
+        own = ((coefficients.abs() + rounding) ** 2).sum(2)
         return own if squared is None else squared + own, replace(tally, center=center, radius=radius)
 
     def _expect(self, std: Tensor, tally: Tally) -> Tally:
