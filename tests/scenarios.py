@@ -17,6 +17,7 @@ from bnncert.box import Box
 from bnncert.network import Activation, Dense, Flatten, Layer, LeakyReLU, Network, ReLU, Sigmoid, Tanh
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
+from bnncert.rounding import allow
 from bnncert.specification import (
     NORMS,
     Clip,
@@ -127,7 +128,7 @@ def sample_box(box: Box, count: int, generator: torch.Generator) -> Tensor:
 
 def sample_region(region: Region, count: int, generator: torch.Generator) -> Tensor:
     """Points [count, B, *shape] of the region, many on its boundary; a hair inside where a ball's norm is rounded."""
-    if region.norm == "linf":
+    if region.is_box:
         return sample_box(region.box, count, generator)
     direction = gaussian(count, *region.center.flatten(1).shape, generator=generator)
     if region.norm == "l1":  # half of the directions along an axis: the vertices
@@ -143,6 +144,11 @@ def paired_margins(problem: Problem, weights: Tensor, x: Tensor) -> Tensor:
     """The rows [..., B, R] of weights [..., B, n] at x [..., B, *shape], one input a weight vector."""
     outputs = problem.network.forward(weights, x.unsqueeze(weights.dim() - 1)).squeeze(-2)
     return problem.specification.margins(outputs)
+
+
+def claimed(probability: float) -> float:
+    """What is claimed of a lower bound: a little less, for a checker's roundings."""
+    return allow(probability, 1.0)[0]
 
 
 def paper_example(eps: float = 0.0) -> Problem:

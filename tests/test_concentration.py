@@ -24,12 +24,13 @@ from bnncert.methods.attack import project
 from bnncert.methods.proof import plain_bounds, prove, row_failures
 from bnncert.methods.statistical import estimate
 from bnncert.methods.upper import refute
-from bnncert.network import Dense, Flatten, Network, ReLU
+from bnncert.network import Dense, Flatten, Network, ReLU, mlp
 from bnncert.posterior import Posterior
 from bnncert.specification import Region, ball, half_space
 from bnncert.tails import SPECIAL, expected_magnitude, normal_tail_up
 from scenarios import (
     PIECEWISE_LINEAR,
+    claimed,
     gaussian,
     paper_example,
     paper_probability,
@@ -219,7 +220,8 @@ def test_mixtures_are_weighted_sums_and_never_above_brute_force() -> None:
         results = certify(mixture, Concentration(effort=0))
         parts = 0.3 * best(problem) + 0.7 * best(with_posterior(problem, shifted))
         lower = torch.tensor([result.lower for result in results], dtype=torch.float64)
-        torch.testing.assert_close(lower, parts, rtol=0, atol=1e-9)
+        expected = torch.tensor([claimed(part) for part in parts.tolist()], dtype=torch.float64)
+        torch.testing.assert_close(lower, expected, rtol=0, atol=1e-10)
         assert_below_truth(mixture, lower, seed)
 
 
@@ -446,3 +448,11 @@ def test_clopper_pearson_by_table(count: int, samples: int, low: float, high: fl
     """Limits of the 99 % interval, 1 - 0.005^(1/10) = 0.4113 for no success in ten."""
     assert statistical._low(count, samples, 0.99) == pytest.approx(low, abs=1e-4)
     assert statistical._high(count, samples, 0.99) == pytest.approx(high, abs=1e-4)
+
+
+def test_the_charge_of_hidden_ends_is_float64() -> None:
+    """Whole number of ends times Q(t), to float64's digits: float32 would be off by 1e-8 of it, on either side."""
+    network = mlp(1, 999, 1)
+    posterior = Normal(torch.full((network.size,), 1.0).double(), torch.full((network.size,), 0.01).double())
+    traced = trace(network, posterior, ball(vector(1.0).reshape(1, 1), 0.1), 5.5)
+    assert float(traced.charge) == pytest.approx(2 * 999 * float(norm.sf(5.5)), rel=1e-12)

@@ -16,6 +16,7 @@ from bnncert.errors import InputError
 from bnncert.methods import Concentration, Method, Outcome
 from bnncert.methods.statistical import estimate
 from bnncert.problem import Problem
+from bnncert.rounding import allow
 from bnncert.version import __version__
 
 
@@ -48,30 +49,34 @@ def certify(
     results = []
     for i, outcome in enumerate(outcomes):
         label, prediction = _entry(problem.specification.labels, i), _entry(predicted, i)
-        known = outcome.lower > 0 or outcome.upper < 1
+        lower, upper = allow(outcome.lower, outcome.upper)
+        known = lower > 0 or upper < 1
         results.append(
             Result(
                 index=names[i],
                 label=label,
                 predicted=prediction,
-                status="misclassified" if label != prediction else "certified" if outcome.lower > 0 else "unverified",
-                lower=outcome.lower,
-                upper=outcome.upper,
+                status="misclassified" if label != prediction else "certified" if lower > 0 else "unverified",
+                lower=lower,
+                upper=upper,
                 method=method.name,
                 eps=float(problem.specification.region.eps[i]),
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
                 estimate=estimates[i],
-                certificate=_certificate(problem[i : i + 1], outcome, method, seed) if known else None,
+                certificate=_certificate(problem[i : i + 1], (lower, upper), outcome, method, seed) if known else None,
             )
         )
     return tuple(results)
 
 
-def _certificate(problem: Problem, outcome: Outcome, method: Method, seed: int) -> Certificate:
+def _certificate(
+    problem: Problem, claim: tuple[float, float], outcome: Outcome, method: Method, seed: int
+) -> Certificate:
     """The claim about one input with everything a checker needs beside the posterior."""
-    spec = problem.specification
+    spec, region = problem.specification, problem.specification.region
+    explicit = region.norm == "box"
     header: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": outcome.kind,
@@ -81,17 +86,16 @@ def _certificate(problem: Problem, outcome: Outcome, method: Method, seed: int) 
             "specification": spec.digest,
             "problem": problem.digest,
         },
-        "region": {"norm": spec.region.norm, "clip": spec.region.clip, "eps": float(spec.region.eps[0]).hex()},
-        "claim": {"lower": outcome.lower.hex(), "upper": outcome.upper.hex()},
+        "region": {"norm": region.norm, "clip": region.clip, "eps": None if explicit else float(region.eps[0]).hex()},
+        "claim": {"lower": claim[0].hex(), "upper": claim[1].hex()},
         "evidence": outcome.evidence,
         "method": {"name": method.name, **(asdict(method) if is_dataclass(method) else {})},
         "bound_calls": outcome.bound_calls,
         "seed": seed,
         "versions": {"bnncert": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    region = spec.region
-    question = {"x": region.center, "lower": region.box.lower, "upper": region.box.upper}
-    question |= {"rows": spec.rows, "offsets": spec.offsets}
+    question = {"x": region.center, "rows": spec.rows, "offsets": spec.offsets}
+    question |= {"lower": region.box.lower, "upper": region.box.upper} if explicit else {}
     return Certificate(header, {name: value[0].clone() for name, value in question.items()} | outcome.tensors)
 
 

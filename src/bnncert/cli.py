@@ -38,7 +38,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
     try:
-        app(standalone_mode=False)
+        sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -122,6 +122,20 @@ def certify(
     show_results(results, f"{posterior.name}, eps {eps:g} ({norm}), method {chosen.name}")
     if out:
         print(f"results and certificates are in {out}")
+
+
+@app.command()
+def check(
+    target: Annotated[Path, typer.Argument(help="A certificate, or a folder with results.jsonl.")],
+    posterior: Annotated[Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with every verdict.")] = False,
+) -> None:
+    """Check certificates independently, in rigorous arithmetic. Exit code 0 accepted, 1 rejected, 2 not checkable."""
+    try:
+        from bnncert_check.__main__ import run
+    except ModuleNotFoundError as error:
+        raise InputError("the checker needs python-flint; install it with: pip install 'bnncert[check]'") from error
+    raise typer.Exit(run(target, posterior, as_json))
 
 
 @app.command()

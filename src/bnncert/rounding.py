@@ -15,10 +15,17 @@ from torch import Tensor
 UNIT = 2.0**-53
 TINY = 2.0**-1000  # stands for every underflow error; below any number that matters, far above the subnormals
 
+ALLOWANCE = 2.0**-26  # of p(1 - p): what a claim gives away beyond the rounding of its own computation
+
 
 def gamma(terms: int) -> float:
     """Relative error of a sum of `terms` products."""
     return terms * UNIT / (1 - terms * UNIT)
+
+
+def allow(lower: float, upper: float) -> tuple[float, float]:
+    """Certified bounds a little wider, so that a checker whose roundings differ still supports them; 0 and 1 stay."""
+    return lower - ALLOWANCE * lower * (1 - lower), upper + ALLOWANCE * upper * (1 - upper)
 
 
 def round_down(value: Tensor) -> Tensor:

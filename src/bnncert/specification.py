@@ -27,8 +27,8 @@ Clip: TypeAlias = tuple[float, float] | None
 class Region:
     """A batch of input regions around clean inputs `center` [B, *shape].
 
-    `box` is the region for norm "linf" (and for explicit boxes), its bounding box for "l2" and "l1" balls of
-    radius `eps` [B]; a ball with clipping is their intersection.
+    `norm` names the ball of radius `eps` [B] that, intersected with the clip range, is the region, and `box` is its
+    bounding box; for an explicit box `norm` is "box", `box` the region itself and `eps` its largest half-width.
     """
 
     center: Tensor
@@ -46,6 +46,11 @@ class Region:
     def to(self, device: torch.device | str) -> Region:
         return replace(self, center=self.center.to(device), box=self.box.to(device), eps=self.eps.to(device))
 
+    @property
+    def is_box(self) -> bool:
+        """Whether the region is all of `box`."""
+        return self.norm in ("linf", "box")
+
     def inner(self) -> Box:
         """A box surely inside the bounding box of the region, whichever way the region's ends were rounded."""
         slack = [16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)]
@@ -61,7 +66,7 @@ class Region:
         lower, upper = self.box.lower.flatten(1), self.box.upper.flatten(1)
         size = dot(rows.abs(), torch.maximum(lower.abs(), upper.abs()))
         best = dot(rows.clamp_min(0), lower) + dot(rows.clamp_max(0), upper)
-        if self.norm != "linf":
+        if not self.is_box:
             # Scaled by the largest entry, so that no square underflows.
             largest = rows.abs().amax(-1)
             scaled = rows / torch.where(largest > 0, largest, 1.0).unsqueeze(-1)
@@ -108,7 +113,7 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
     if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
         raise InputError("clean input lies outside its input box; move it inside")
     radius = ((box.upper - box.lower) / 2).flatten(1).amax(1)
-    return Region(middle, box, "linf", radius)
+    return Region(middle, box, "box", radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +152,8 @@ class Specification:
     def digest(self) -> str:
         """SHA-256 of the regions and the rows."""
         region = self.region
-        arrays = [region.center, region.eps, region.box.lower, region.box.upper, self.rows, self.offsets]
+        extent = [region.box.lower, region.box.upper] if region.norm == "box" else [region.eps]
+        arrays = [region.center, *extent, self.rows, self.offsets]
         return digest({"norm": region.norm, "clip": region.clip}, arrays)
 
     def margins(self, outputs: Tensor) -> Tensor:

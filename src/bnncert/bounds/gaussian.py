@@ -120,7 +120,7 @@ class NoisyDense:
     def _reach(self, squared: Tensor) -> Tensor:
         """sup over h of Σ_j s_j² h_j²: by the box, for a ball also by |s∘x| <= |s∘c| + eps max_j s_j."""
         reach = dot(squared, self.h.magnitude**2)
-        if self.region is None or self.region.norm == "linf":
+        if self.region is None or self.region.is_box:
             return reach
         at_center = dot(squared, self.region.center.flatten(1) ** 2).sqrt()
         ball = (at_center + self.region.eps.unsqueeze(-1) * squared.amax(-1).sqrt()) ** 2
@@ -269,7 +269,7 @@ def _minimum(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Te
     relative = 4 * gamma(2 * rows.shape[-1] + terms + 64) + 4 * SPECIAL
     magnitude, size = expected_magnitude(rows, std), relative * torch.maximum(-lower, upper)
     best = dot(rows, center) - dot(magnitude, radius * (1 + relative) + size) - TINY
-    if region.norm == "linf":
+    if region.is_box:
         return best
     reach = (1 + relative) * region.eps.unsqueeze(-1) * _expected_dual(region.norm, rows, std)
     return torch.maximum(best, dot(rows, region.center.flatten(1)) - reach - dot(magnitude, size) - TINY)
@@ -298,4 +298,5 @@ def _interval(functional: Functional, t: float, width: int, following: Layer) ->
     upper = upper + UNIT * upper.abs()
     noisy = functional.lipschitz > 0
     used = noisy[:, :width] & ~((upper <= 0) if isinstance(following, ReLU) else torch.zeros_like(noisy[:, :width]))
-    return Box(lower, upper), used.sum(1) + noisy[:, width:].sum(1)
+    # As float64: a whole number times a Python float would be rounded to the default dtype, float32.
+    return Box(lower, upper), (used.sum(1) + noisy[:, width:].sum(1)).double()

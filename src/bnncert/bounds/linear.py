@@ -149,7 +149,7 @@ def bytes_each(network: Network, rows: int, paired: bool) -> int:
 def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], Box]:
     """Every layer as a step, with sound hidden intervals, and the interval of the outputs."""
     steps: list[Step] = []
-    h, linear = region.box, region.norm == "linf"
+    h, linear = region.box, region.is_box
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
     for i, (layer, (lower, upper)) in enumerate(zip(network.layers, parameters, strict=True)):
         if isinstance(layer, Dense):

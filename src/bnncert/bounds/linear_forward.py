@@ -46,7 +46,7 @@ class Functions:
 
 def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
     """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu]; for class rows that is ζl(c) - ζu(j)."""
-    if region.norm != "linf":
+    if not region.is_box:
         raise InputError(f"bound lbp-forward is published for boxes only, not for {region.norm}; use --bound lbp")
     paired = weights.lower.dim() == 2
     each = 2 * bytes_each(network, rows.shape[-1], paired)

@@ -55,7 +55,7 @@ def _descend(problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: T
 
 def project(region: Region, x: Tensor) -> Tensor:
     """The nearest points of the region, surely inside it: the ball first, then the box, which only shortens x - c."""
-    if region.norm != "linf":
+    if not region.is_box:
         x = region.center + _into_ball(region, x - region.center)
     inner = region.inner()
     return torch.minimum(torch.maximum(x, inner.lower), inner.upper)
@@ -100,7 +100,7 @@ def _margins_and_gradient(problem: Problem, weights: Tensor, x: Tensor, rows: Te
 
 def _step(region: Region, gradient: Tensor, rate: float) -> Tensor:
     """Signs for the l∞ ball, the normalised gradient for l2, its largest entries for l1; `rate` of the radius long."""
-    if region.norm == "linf":
+    if region.is_box:
         return rate * (region.box.upper - region.box.lower) / 2 * gradient.sign()
     flat = gradient.flatten(2)
     if region.norm == "l1":

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bnncert.bounds.gaussian import Functional, Step, Trace, functional
 from bnncert.bounds.linear import ActivationStep
+from bnncert.bounds.relaxations import Relaxation
 from bnncert.network import LeakyReLU, Network, ReLU
 from bnncert.rounding import UNIT
 from bnncert.specification import Specification
@@ -24,7 +25,10 @@ def optimise(network: Network, traced: Trace, spec: Specification) -> tuple[dict
     Of all iterates each row keeps its best.
     """
     lowest = {k: _lowest(layer) for k, layer in enumerate(network.layers) if isinstance(layer, ReLU | LeakyReLU)}
-    slopes = {k: _expanded(traced.steps[k], spec.rows.shape[1]) for k in lowest}
+    lines = {k: _relaxation(traced.steps[k]) for k in lowest}
+    # The lower end of a ReLU that is off is not known (nor charged for): only lines of slope 0 hold there.
+    highest = {k: (line.upper_slope > 0).double().unsqueeze(1) for k, line in lines.items()}
+    slopes = {k: line.lower_slope.unsqueeze(1).repeat(1, spec.rows.shape[1], 1) for k, line in lines.items()}
     best, chosen = evaluate(traced, spec, slopes), {k: slope.clone() for k, slope in slopes.items()}
     if not slopes:
         return chosen, best
@@ -41,7 +45,7 @@ def optimise(network: Network, traced: Trace, spec: Specification) -> tuple[dict
         optimiser.step()
         schedule.step()
         for k, slope in slopes.items():
-            slope.requires_grad_(False).clamp_(lowest[k], 1)
+            slope.requires_grad_(False).clamp_(lowest[k], 1).mul_(highest[k])
         best, chosen = _keep_better(best, chosen, evaluate(traced, spec, slopes), slopes)
     return chosen, best
 
@@ -65,11 +69,10 @@ def _lowest(activation: ReLU | LeakyReLU) -> float:
     return activation.slope if isinstance(activation, LeakyReLU) else 0.0
 
 
-def _expanded(step: Step, rows: int) -> Tensor:
-    """The default slopes of an activation, one copy a row."""
+def _relaxation(step: Step) -> Relaxation:
     if not isinstance(step, ActivationStep):
         raise TypeError(f"step {type(step).__name__} has no slopes")
-    return step.relaxation.lower_slope.unsqueeze(1).repeat(1, rows, 1)
+    return step.relaxation
 
 
 def _keep_better(

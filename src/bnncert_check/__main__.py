@@ -1,0 +1,83 @@
+"""python -m bnncert_check TARGET --posterior POSTERIOR: exit code 0 accepted, 1 rejected, 2 could not be checked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from bnncert_check.certificate import check_certificate
+from bnncert_check.folder import check_results, read_results
+from bnncert_check.model import read_model
+from bnncert_check.verdict import ACCEPT, ERROR, EXIT_CODES, REJECT, CannotCheck, Verdict
+
+WIDTH = 30  # of the progress bar
+
+
+def run(target: Path, posterior: Path, as_json: bool) -> int:
+    """Check a certificate or a folder of results, print the verdicts, and return the exit code."""
+    try:
+        verdicts = _verdicts(target, posterior)
+    except CannotCheck as reason:
+        verdicts = [Verdict(str(target), ERROR, reason.code, reason.message)]
+    found = {verdict.status for verdict in verdicts}
+    status = next((status for status in (REJECT, ERROR) if status in found), ACCEPT)
+    if as_json:
+        print(json.dumps({"verdict": status, "certificates": [asdict(verdict) for verdict in verdicts]}, indent=1))
+    else:
+        for verdict in verdicts:
+            print(_line(verdict))
+        if len(verdicts) > 1:
+            counts = ", ".join(f"{sum(v.status == s for v in verdicts)} {s}" for s in (ACCEPT, REJECT, ERROR))
+            print(f"{status}: {counts}")
+    return EXIT_CODES[status]
+
+
+def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
+    if not target.exists():
+        raise CannotCheck("unreadable", f"{str(target)!r} does not exist; name a certificate or a folder of results")
+    model = read_model(posterior)
+    if not target.is_dir():
+        return [check_certificate(target, model)]
+    results = read_results(target)
+    return list(_with_progress(check_results(target, results, model), len(results)))
+
+
+def _with_progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:
+    """A bar on standard error, where that is a terminal."""
+    for done, verdict in enumerate(verdicts, 1):
+        if sys.stderr.isatty():
+            bar = "#" * (WIDTH * done // total)
+            print(f"\rchecking [{bar:<{WIDTH}}] {done}/{total}", end="\n" if done == total else "", file=sys.stderr)
+        yield verdict
+
+
+def _line(verdict: Verdict) -> str:
+    words = [verdict.status, verdict.path]
+    if verdict.code:
+        words.append(f"{verdict.code}: {verdict.message}")
+    elif verdict.claimed:
+        words.append(f"{verdict.claimed[0]!r} <= P_safe <= {verdict.claimed[1]!r}: {verdict.question}")
+    else:
+        words.append(verdict.message)
+    return "  ".join(words)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="bnncert_check",
+        description="Check certificates of bnncert independently, in rigorous arithmetic. "
+        "Exit code 0: accepted, 1: rejected, 2: could not be checked.",
+    )
+    parser.add_argument("target", type=Path, help="a certificate, or a folder with results.jsonl")
+    parser.add_argument("--posterior", type=Path, required=True, help="the posterior: .safetensors or .npz")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with every verdict")
+    arguments = parser.parse_args()
+    sys.exit(run(arguments.target, arguments.posterior, arguments.json))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""One certificate against one posterior: everything it claims is computed again."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flint import arb, ctx
+
+from bnncert_check.arithmetic import BITS, Array, lower_float, require_ieee_arithmetic, upper_float
+from bnncert_check.concentration import Proof, failure
+from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_safetensors
+from bnncert_check.linear import row_bounds
+from bnncert_check.mass import Cell, WeightBox, alternating_mass, cells_mass, cut
+from bnncert_check.model import Dense, Model, Posterior
+from bnncert_check.region import Region, point_region, read_region
+from bnncert_check.verdict import ACCEPT, ERROR, Bounds, CannotCheck, Reason, Rejected, Verdict
+
+SCHEMA = "bnncert-certificate/1"
+MOST_BOXES = 16  # that inclusion-exclusion may intersect
+
+
+@dataclass(frozen=True)
+class Question:
+    """Safe iff rows·y + offsets > 0 for all rows and all x of the region."""
+
+    region: Region
+    clip: tuple[float, float] | None
+    rows: Array
+    offsets: Array
+
+    def describe(self) -> str:
+        """In words, so that a reader sees what was certified."""
+        size = "a box" if self.region.norm == "box" else f"{self.region.norm} ball of radius {self.region.eps!r}"
+        clip = f" within [{self.clip[0]!r}, {self.clip[1]!r}]" if self.clip else ""
+        label = self.label
+        rows = f"{len(self.rows)} output rows positive" if label is None else f"class {label} before every other"
+        return f"{rows} on {size}{clip}"
+
+    @property
+    def label(self) -> int | None:
+        """The class that the rows put before every other one; None if they say something else."""
+        outputs = self.rows.shape[1]
+        for label in range(outputs):
+            rivals = np.delete(np.eye(outputs), label, 0)
+            if np.array_equal(self.rows, np.eye(outputs)[label] - rivals) and not self.offsets.any():
+                return label
+        return None
+
+
+def check_certificate(path: Path, model: Model) -> Verdict:
+    """ACCEPT only if the evidence supports the whole claim; whatever is wrong becomes a verdict, not an exception."""
+    started = time.perf_counter()
+    verdict = Verdict(str(path), ACCEPT)
+    try:
+        with ctx.workprec(BITS), np.errstate(all="ignore"):
+            require_ieee_arithmetic()
+            header, tensors = read_safetensors(path, SCHEMA)
+            claimed = _claim(header)
+            verdict = replace(verdict, claimed=claimed)
+            question = _question(header, tensors, model)
+            eps = None if question.region.norm == "box" else question.region.eps
+            verdict = replace(verdict, question=question.describe(), label=question.label, eps=eps)
+            _check_digests(header, question, tensors["x"].shape, model)
+            supported = _supported(header, tensors, question, model)
+            verdict = replace(verdict, supported=supported)
+            _compare(claimed, supported)
+    except Reason as reason:
+        verdict = replace(verdict, status=reason.status, code=reason.code, message=reason.message)
+    except UNREADABLE as error:
+        verdict = replace(verdict, status=ERROR, code="malformed", message=f"the certificate is malformed ({error!r})")
+    return replace(verdict, seconds=time.perf_counter() - started)
+
+
+def _claim(header: dict[str, Any]) -> Bounds:
+    lower, upper = (float.fromhex(header["claim"][end]) for end in ("lower", "upper"))
+    if not 0 <= lower <= upper <= 1:
+        raise Rejected("claim-not-a-probability", f"the claim is {lower} <= P_safe <= {upper}")
+    return lower, upper
+
+
+def _question(header: dict[str, Any], tensors: Tensors, model: Model) -> Question:
+    region, clip = read_region(header["region"], tensors, model.input_shape)
+    count = len(tensors["rows"])
+    if not count:
+        raise CannotCheck("malformed", "there are no output rows")
+    rows = numbers(tensors, "rows", (count, model.outputs))
+    return Question(region, clip, rows, numbers(tensors, "offsets", (count,)))
+
+
+def _check_digests(header: dict[str, Any], question: Question, shape: tuple[int, ...], model: Model) -> None:
+    region = question.region
+    ends = [end.reshape(1, *shape) for end in (region.lower, region.upper)]
+    extent = ends if region.norm == "box" else [np.array([region.eps])]
+    arrays = [region.x.reshape(1, *shape), *extent, question.rows[None], question.offsets[None]]
+    specification = digest({"norm": region.norm, "clip": question.clip}, arrays)
+    parts = {"architecture": model.architecture_digest, "posterior": model.posterior_digest}
+    parts |= {"specification": specification, "problem": digest([*parts.values(), specification])}
+    for name, value in parts.items():
+        if header["digests"][name] != value:
+            raise Rejected("digest-mismatch", f"the digest of the {name} is another: is this the right posterior?")
+
+
+def _supported(header: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> Bounds:
+    """The bounds that the evidence supports."""
+    match header["kind"]:
+        case "boxes":
+            return _boxes(header["evidence"], tensors, question, model), 1.0
+        case "concentration":
+            return _concentration(header["evidence"]["components"], tensors, question, model)
+    raise CannotCheck("unsupported", f"evidence of kind {header['kind']!r} is not known")
+
+
+def _compare(claimed: Bounds, supported: Bounds) -> None:
+    if not claimed[0] <= supported[0]:
+        message = f"claimed P_safe >= {claimed[0]!r}, supported is {supported[0]!r}"
+        raise Rejected("probability-too-high", message)
+    if not claimed[1] >= supported[1]:
+        raise Rejected("upper-too-low", f"claimed P_safe <= {claimed[1]!r}, supported is {supported[1]!r}")
+
+
+def _boxes(evidence: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> float:
+    """The mass of a union of weight boxes, on each of which every row is positive."""
+    (posterior, *others) = model.components
+    if others or posterior.family == "low-rank-normal":
+        raise CannotCheck("unsupported", "boxes need a posterior of independent weights")
+    boxes = [_box(evidence, i, tensors, posterior) for i in range(len(evidence["boxes"]))]
+    for i, box in enumerate(boxes):
+        if not (box.lower <= box.upper).all():
+            raise Rejected("box-empty", f"box {i} has its ends in the wrong order")
+        bounds = row_bounds(model, box, question.region, question.rows, question.offsets)
+        for row in np.flatnonzero(~(bounds > 0)).tolist():
+            raise Rejected("row-not-positive", f"row {row} is not positive on box {i}: its bound is {bounds[row]!r}")
+    return lower_float(_union(evidence["union"], boxes, posterior))
+
+
+def _box(evidence: dict[str, Any], index: int, tensors: Tensors, posterior: Posterior) -> WeightBox:
+    """[w - j v⁻, w + j v⁺] in float64: the box that is proved safe is exactly the one whose mass counts."""
+    entry, growth, spread = evidence["boxes"][index], evidence["growth"], posterior.spread
+    drawn = entry["draw"] is not None
+    center = numbers(tensors, f"center{index}", spread.shape) if drawn else posterior.center
+    sides: list[Array] = [np.ones_like(spread)] * 2
+    if f"signs{index}" in tensors:
+        signs = numbers({"signs": tensors[f"signs{index}"].astype(np.float64)}, "signs", spread.shape)
+        grown = (signs == 0, signs == 0) if growth["zero_gradient_only"] else (signs <= 0, signs >= 0)
+        sides = [1 + _number(growth["rho"]) * side.astype(np.float64) for side in grown]
+    step, steps = _number(growth["step"]), _number(entry["steps"])
+    widths = [steps * (step * spread * side) for side in sides]
+    return WeightBox(center - widths[0], center + widths[1])
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise CannotCheck("malformed", f"{value!r} is not a number")
+    return float(value)
+
+
+def _union(union: dict[str, Any], boxes: list[WeightBox], posterior: Posterior) -> arb:
+    match union["rule"]:
+        case "cells" if "cells" not in union:
+            return cells_mass(posterior, boxes, {})
+        case "cells":
+            cells = [cut(boxes, _cell(entry, len(boxes), len(posterior.center))) for entry in union["cells"]]
+            separators = {(a, b): _index(d, len(posterior.center)) for a, b, d in union["separators"]}
+            return cells_mass(posterior, cells, separators)
+        case "inclusion-exclusion" if len(boxes) <= MOST_BOXES:
+            return alternating_mass(posterior, boxes, len(boxes))
+        case "bonferroni":
+            return alternating_mass(posterior, boxes, 2)
+    raise CannotCheck("unsupported", f"union rule {union['rule']!r} of {len(boxes)} boxes is not known")
+
+
+def _cell(entry: dict[str, Any], boxes: int, size: int) -> Cell:
+    cuts = tuple((_index(d, size), float.fromhex(low), float.fromhex(high)) for d, low, high in entry["cuts"])
+    return Cell(_index(entry["parent"], boxes), cuts)
+
+
+def _index(value: Any, count: int) -> int:
+    if type(value) is not int or not 0 <= value < count:
+        raise CannotCheck("malformed", f"{value!r} is not an index below {count}")
+    return value
+
+
+def _concentration(components: list[dict[str, Any]], tensors: Tensors, question: Question, model: Model) -> Bounds:
+    """Weighted sums over the posterior's components of 1 - failure, and of 1 - (1 - failure of a row's failure)."""
+    lower, upper, total = arb(0), arb(0), sum(map(arb, model.weights), arb(0))
+    for i, (weight, posterior, entry) in enumerate(zip(model.weights, model.components, components, strict=True)):
+        if posterior.family not in ("normal", "low-rank-normal"):
+            raise CannotCheck("unsupported", f"concentration needs a Gaussian posterior, not {posterior.family}")
+        proof = _proof(entry["lower"], f"c{i}.", tensors, len(question.rows), model)
+        failing = failure(model, posterior, question.region, question.rows, question.offsets, proof)
+        lower += arb(weight) * arb(max(lower_float(1 - failing), 0.0))
+        upper += arb(weight) * (_upper(entry["upper"], i, tensors, question, model, posterior) if entry["upper"] else 1)
+    return lower_float(lower / total), min(upper_float(upper / total), 1.0)
+
+
+def _upper(
+    entry: dict[str, Any], index: int, tensors: Tensors, question: Question, model: Model, posterior: Posterior
+) -> arb:
+    """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
+    point = numbers(tensors, f"c{index}.point", model.input_shape).reshape(-1)
+    if not question.region.contains(point, question.clip):
+        raise Rejected("point-outside-region", f"the point of component {index} is not in the input region")
+    row = _index(entry["row"], len(question.rows))
+    proof = _proof(entry["failure"], f"c{index}.upper.", tensors, 1, model)
+    rows, offsets = -question.rows[row : row + 1], -question.offsets[row : row + 1]
+    return arb(min(upper_float(failure(model, posterior, point_region(point), rows, offsets, proof)), 1.0))
+
+
+def _proof(entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, model: Model) -> Proof:
+    """Threshold and slopes, whatever they are as long as the theorem speaks of them."""
+    t = float.fromhex(entry["t"])
+    if not 0 < t < math.inf:
+        raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
+    proof = Proof(t, {}, {}, {})
+    width = math.prod(model.input_shape)
+    for layer in model.layers:
+        if isinstance(layer, Dense):
+            width = layer.outputs
+            continue
+        for name, target in (("lower_slopes", proof.lower), ("upper_slopes", proof.upper)):
+            target[layer.position] = _slopes(tensors, f"{prefix}{name}{layer.position}", (width,))
+        own = f"{prefix}row_slopes{layer.position}"
+        if own in tensors:
+            proof.rows[layer.position] = _slopes(tensors, own, (rows, width))
+    return proof
+
+
+def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:
+    slopes = numbers(tensors, name, shape)
+    if not ((slopes >= 0) & (slopes <= 1)).all():
+        raise Rejected("slope-out-of-range", f"tensor {name!r} holds a slope outside [0, 1]")
+    return slopes

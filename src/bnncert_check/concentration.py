@@ -1,0 +1,282 @@
+"""Concentration: functionals of Gaussian weights, each with its mean m and Lipschitz constant L, and Gaussian tails.
+
+With W = μ + Δ and rows A on z = Wh, h in hc ± hr, and s_j² = Σ_i A_i² σ_ij² (+ Σ_q (A V_q)_j² where noise is shared),
+
+    m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer, at the input A·c - Σ_j r_j E|A_j + g_j|
+    L² = Σ_layers Σ_j s_j² max|h_j|² + Σ_q (|a_q·hc| + |a_q|·hr)²
+
+    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from flint import arb, ctx
+from numpy.typing import NDArray
+
+from bnncert_check.activations import image, lines
+from bnncert_check.arithmetic import (
+    BITS,
+    ETA,
+    UNIT,
+    Array,
+    dot_down,
+    dot_up,
+    down,
+    matmul_error,
+    matmul_up,
+    normal_tail,
+    sqrt_up,
+    up,
+    upper_float,
+)
+from bnncert_check.linear import ActivationStep, Interval, with_one
+from bnncert_check.model import Activation, Dense, Model, Posterior
+from bnncert_check.region import Region
+
+NODES_PER_UNIT, LAST_NODE = 1024, 9  # of the table of E|z + N|
+TABLE_ERROR = 2.0**-48
+ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own."""
+
+    t: float
+    lower: dict[int, Array]
+    upper: dict[int, Array]
+    rows: dict[int, Array]
+
+
+@dataclass(frozen=True)
+class NoisyStep:
+    """A dense layer with mean matrix, variances and shared factors, all with the bias as last input."""
+
+    mean: Array  # [in + 1, out]
+    variance: Array | None  # from above; None where nothing is independent noise
+    factors: Array | None  # [k, in + 1, out]
+    h: Interval
+    region: Region | None  # where the layer is the first
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a walk has gathered: the value from below, L² of independent noise from above, and per shared coordinate the
+    slope at the boxes' centres with the most that the boxes and roundings add."""
+
+    value: Array
+    squared: Array
+    center: Array
+    radius: Array
+    input_std: Array | None = None
+
+
+Step = NoisyStep | ActivationStep
+
+
+def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
+    """An upper bound of the probability that some row is not positive somewhere on the region."""
+    steps, ends = _trace(model, posterior, region, proof)
+    steps = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
+    value, lipschitz = _functional(steps, region, rows)
+    value = down(value + offsets)
+    total = ends * normal_tail(arb(proof.t))
+    for m, L in zip(value.tolist(), lipschitz.tolist(), strict=True):  # noqa: N806 (the formula's name)
+        total += _row_failure(m, L)
+    return total
+
+
+def _row_failure(m: float, lipschitz: float) -> arb:
+    """q_r; comparisons are written so that NaN counts as failure."""
+    if lipschitz == 0:
+        return arb(0) if m > 0 else arb(1)
+    return normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1)
+
+
+def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> tuple[list[Step], int]:
+    """The network as steps on hidden intervals, and how many of their ends fail, with probability Q(t) each."""
+    steps: list[Step] = []
+    ends = 0
+    h = Interval(region.lower, region.upper)
+    for i, layer in enumerate(model.layers):
+        if isinstance(layer, Activation):
+            below, above = proof.lower[layer.position], proof.upper[layer.position]
+            dead = _dead(layer, h)
+            below, above = np.where(dead, 0.0, below), np.where(dead, 0.0, above)
+            steps.append(ActivationStep(lines(layer, h.lower, h.upper, below, above), h))
+            h = Interval(*image(layer, h.lower, h.upper))
+            continue
+        steps.append(_noisy(layer, posterior, h, None if steps else region))
+        if i + 1 < len(model.layers):
+            unit = np.eye(layer.outputs)
+            (low, low_noise), (high, high_noise) = (_neurons(steps, region, side) for side in (unit, -unit))
+            lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
+            # The lower end of a ReLU that is off is not needed: 0 stands for it, and nothing is charged.
+            off = (upper <= 0) & _is_relu(model.layers[i + 1])
+            h = Interval(np.where(off, 0.0, lower), np.where(off, 0.0, upper))
+            ends += int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum())
+    return steps, ends
+
+
+def _is_relu(layer: Dense | Activation) -> bool:
+    return isinstance(layer, Activation) and layer.kind == "ReLU"
+
+
+def _dead(layer: Activation, z: Interval) -> NDArray[np.bool_]:
+    """ReLUs whose input is at most 0, by how far is not known: only lines of slope 0 hold there."""
+    return (z.upper <= 0) & _is_relu(layer)
+
+
+def _for_rows(step: Step, layer: Dense | Activation, proof: Proof) -> Step:
+    """The output rows' own lower slopes, where there are any."""
+    if isinstance(step, NoisyStep) or not isinstance(layer, Activation) or layer.position not in proof.rows:
+        return step
+    own = np.where(_dead(layer, step.h), 0.0, proof.rows[layer.position])
+    return ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope), step.h)
+
+
+def _noisy(layer: Dense, posterior: Posterior, h: Interval, region: Region | None) -> NoisyStep:
+    mean, std = (layer.matrix(posterior.fields[name]) for name in ("mean", "std"))
+    factors = layer.matrix(posterior.fields["factor"].T) if "factor" in posterior.fields else np.zeros(0)
+    return NoisyStep(mean, up(std * std) if std.any() else None, factors if factors.any() else None, h, region)
+
+
+def _neurons(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
+    """`_functional` of many rows, a part at a time."""
+    parts = [_functional(steps, region, rows[i : i + ROWS_AT_ONCE]) for i in range(0, len(rows), ROWS_AT_ONCE)]
+    value, lipschitz = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return value, lipschitz
+
+
+def _functional(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
+    """m from below and L from above of rows·(last step's output), [R]; L is 0 only where nothing is random."""
+    noisy = [step for step in steps if isinstance(step, NoisyStep)]
+    rank = max((len(step.factors) for step in noisy if step.factors is not None), default=0)
+    zero, none = np.zeros(len(rows)), np.zeros((len(rows), rank))
+    tally = Tally(zero, zero, none, none)
+    for step in reversed(steps):
+        if isinstance(step, NoisyStep):
+            rows, tally = _pull(step, rows, tally)
+        else:
+            rows, gained = step.pull(rows)
+            tally = replace(tally, value=down(tally.value + gained))
+    value = down(tally.value + _minimum(region, rows, tally.input_std))
+    if all(step.variance is None and step.factors is None for step in noisy):
+        return value, zero
+    shared = up(np.abs(tally.center) + tally.radius)
+    return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
+
+
+def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
+    """The rows before the layer, and the tally with its mean, its rounding and its noise."""
+    h, magnitude = with_one(step.h), np.abs(rows)
+    pulled = rows @ step.mean.T
+    error = dot_up(matmul_error(magnitude, np.abs(step.mean).T), h.magnitude)
+    tally = replace(tally, value=down(tally.value + down(pulled[:, -1] - error)))
+    std = None
+    if step.variance is not None:
+        variances = matmul_up(up(rows * rows), step.variance.T)  # s_j²
+        tally = replace(tally, squared=up(tally.squared + _reach(step, variances)))
+        std = variances
+    if step.factors is not None:
+        tally, shared = _pull_shared(step.factors, h, rows, tally)
+        std = shared if std is None else up(std + shared)
+    if std is not None:
+        std = sqrt_up(std)
+        if step.region is not None:
+            tally = replace(tally, input_std=std[:, :-1])
+        else:
+            expected = up(_half_normal_mean() * dot_up(std, _center_radius(h)[1]))
+            tally = replace(tally, value=down(tally.value - expected))
+    return pulled[:, :-1], tally
+
+
+def _reach(step: NoisyStep, variances: Array) -> Array:
+    """sup over h of Σ_j s_j² h_j², the bias with h = 1; in a ball also |s∘x| <= |s∘c| + eps max_j s_j."""
+    own, bias = variances[:, :-1], variances[:, -1]
+    reach = dot_up(own, up(step.h.magnitude**2))
+    if step.region is not None and not step.region.is_box:
+        center = sqrt_up(dot_up(own, up(step.region.x**2)))
+        ball = up(center + up(step.region.eps * sqrt_up(own.max(-1))))
+        reach = np.minimum(reach, up(ball * ball))
+    return up(reach + bias)
+
+
+def _pull_shared(factors: Array, h: Interval, rows: Array, tally: Tally) -> tuple[Tally, Array]:
+    """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q a_q², [R, in + 1]."""
+    middle, spread = _center_radius(h)
+    centers, radii, squares = [], [], np.zeros((len(rows), len(middle)))
+    for factor in factors:
+        coefficients = rows @ factor.T
+        error = matmul_error(np.abs(rows), np.abs(factor).T)
+        size = up(np.abs(coefficients) + error)
+        low, high = dot_down(coefficients, middle), dot_up(coefficients, middle)
+        centers.append(low)
+        radii.append(up(up(high - low) + up(dot_up(size, spread) + dot_up(error, h.magnitude))))
+        squares = up(squares + up(size * size))
+    total = tally.center + np.stack(centers, -1)
+    radius = up(up(tally.radius + np.stack(radii, -1)) + up(UNIT * np.abs(total) + ETA))
+    return replace(tally, center=total, radius=radius), squares
+
+
+def _minimum(region: Region, rows: Array, std: Array | None) -> Array:
+    """E min over the region of Σ_j (A_j + g_j) x_j from below, g_j ~ N(0, std_j²): the adversary sees the noise."""
+    if std is None:
+        return region.minimum(rows)
+    center, radius = _center_radius(Interval(region.lower, region.upper))
+    best = down(dot_down(rows, center) - dot_up(expected_magnitude(rows, std), radius))
+    if region.is_box:
+        return best
+    size = np.abs(rows)
+    if region.norm == "l2":
+        dual = sqrt_up(up(dot_up(size, size) + dot_up(std, std)))
+    else:
+        dual = up(size.max(-1) + up(_maximal_gain(rows.shape[-1]) * std.max(-1)))
+    return np.maximum(best, down(dot_down(rows, region.x) - up(region.eps * dual)))
+
+
+def _center_radius(h: Interval) -> tuple[Array, Array]:
+    """h within center ± radius."""
+    center = h.lower / 2 + h.upper / 2
+    return center, np.maximum(up(h.upper - center), up(center - h.lower))
+
+
+def expected_magnitude(a: Array, s: Array) -> Array:
+    """E|N(a, s²)| = |a| + s g(|a| / s) from above, g(z) = 2 (φ(z) - z Q(z)), for s > 0.
+
+    g falls and its fourth derivative is below 0.8: a cubic about the nearest node is off by 0.8 / 24 · 2^-44 < 17u. The
+    roundings of z and of the cubic come to less than 10u; TABLE_ERROR is 32u.
+    """
+    z = np.minimum(np.abs(a) / s, LAST_NODE)
+    nodes = np.rint(z * NODES_PER_UNIT)
+    d = z - nodes / NODES_PER_UNIT
+    g, first, second, third = np.moveaxis(_table()[nodes.astype(np.int64)], -1, 0)
+    value = g + d * (first + d * (second + d * third))
+    return up(np.abs(a) + up(s * (value + TABLE_ERROR)))
+
+
+@cache
+def _table() -> Array:
+    """g and its derivatives over their factorials at every node: -2Q, φ, -zφ/3."""
+    with ctx.workprec(BITS):
+        rows = []
+        for k in range(LAST_NODE * NODES_PER_UNIT + 1):
+            z = arb(k) / NODES_PER_UNIT
+            tail, density = normal_tail(z), (-z * z / 2).exp() / (2 * arb.pi()).sqrt()
+            rows.append([float(v) for v in (2 * (density - z * tail), -2 * tail, density, -z * density / 3)])
+        return np.array(rows)
+
+
+@cache
+def _half_normal_mean() -> float:
+    """sqrt(2/π) = E|N(0, 1)|"""
+    return upper_float((2 / arb.pi()).sqrt())
+
+
+def _maximal_gain(n: int) -> float:
+    """sqrt(2 ln 2n) bounds E max_j |g_j| / max_j s_j"""
+    return upper_float((2 * arb(2 * n).log()).sqrt())

@@ -1,0 +1,210 @@
+"""The network and its posterior, read from a file; every layer acts on flat vectors.
+
+A dense layer's weights and biases are one matrix [inputs + 1, outputs] whose last row meets the constant 1: a bias
+needs no case of its own anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnncert_check.arithmetic import Array
+from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_npz, read_safetensors, strict_json
+from bnncert_check.verdict import CannotCheck
+
+SCHEMA = "bnncert-posterior/1"
+FIELDS = {
+    "normal": ("mean", "std"),
+    "uniform": ("low", "high"),
+    "truncated-normal": ("mean", "std", "low", "high"),
+    "laplace": ("loc", "scale"),
+    "student-t": ("loc", "scale", "df"),
+    "low-rank-normal": ("mean", "std", "factor"),
+}
+ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with their default slope below 0
+NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
+NO_ACTIVATION = ("linear", "softmax")
+
+
+@dataclass(frozen=True)
+class Dense:
+    """y = h W + b; its weights start at `start` of the flat weight vector."""
+
+    inputs: int
+    outputs: int
+    bias: bool
+    start: int
+
+    def matrix(self, flat: Array) -> Array:
+        """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is 0."""
+        middle = self.start + self.inputs * self.outputs
+        weights = flat[..., self.start : middle].reshape(*flat.shape[:-1], self.inputs, self.outputs)
+        bias = flat[..., middle : middle + self.outputs] if self.bias else np.zeros((*flat.shape[:-1], self.outputs))
+        return np.concatenate([weights, bias[..., None, :]], -2)
+
+    @property
+    def size(self) -> int:
+        return (self.inputs + self.bias) * self.outputs
+
+
+@dataclass(frozen=True)
+class Activation:
+    """ReLU and LeakyReLU: max(z, slope z); Tanh and Sigmoid: slope None. Its slopes are named by its `position`."""
+
+    kind: str
+    slope: float | None
+    position: int
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """One family over the flat weight vector."""
+
+    family: str
+    fields: dict[str, Array]
+
+    @property
+    def digest(self) -> str:
+        return digest({"family": self.family, "tensors": list(self.fields)}, self.fields.values())
+
+    @property
+    def center(self) -> Array:
+        """The point that boxes grow from if no other is given."""
+        match self.family:
+            case "uniform":
+                return self.fields["low"] + self.spread
+            case "truncated-normal":
+                return np.clip(self.fields["mean"], self.fields["low"], self.fields["high"])
+        return next(iter(self.fields.values()))
+
+    @property
+    def spread(self) -> Array:
+        """The unit of a box's width; 0 marks a deterministic weight."""
+        if self.family == "uniform":
+            return (self.fields["high"] - self.fields["low"]) / 2
+        return list(self.fields.values())[1]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The network, and its posterior as weighted components (one, unless it is a mixture)."""
+
+    input_shape: tuple[int, ...]
+    layers: tuple[Dense | Activation, ...]
+    weights: tuple[float, ...]
+    components: tuple[Posterior, ...]
+    architecture_digest: str
+    posterior_digest: str
+
+    @property
+    def outputs(self) -> int:
+        return [layer.outputs for layer in self.layers if isinstance(layer, Dense)][-1]
+
+
+def read_model(path: Path) -> Model:
+    """The posterior in a `.safetensors` (native) or `.npz` file."""
+    try:
+        return _from_npz(path) if path.suffix == ".npz" else _from_native(path)
+    except UNREADABLE as error:
+        raise CannotCheck("malformed", f"posterior {str(path)!r} is malformed ({error!r})") from error
+
+
+def _from_native(path: Path) -> Model:
+    header, tensors = read_safetensors(path, SCHEMA)
+    family, architecture = header["family"], header["network"]
+    if family != "mixture":
+        return _model(architecture, tensors, [header], (1.0,))
+    weights = tuple(float.fromhex(weight) for weight in header["weights"])
+    if len(weights) != len(header["components"]) or not min(weights) >= 0 or not 0.99 < math.fsum(weights) < 1.01:
+        raise CannotCheck("malformed", f"mixture weights {weights} are not probabilities of its components")
+    return _model(architecture, tensors, header["components"], weights, mixture=True)
+
+
+def _model(
+    architecture: dict[str, Any],
+    tensors: Tensors,
+    parts: list[dict[str, Any]],
+    weights: tuple[float, ...],
+    mixture: bool = False,
+) -> Model:
+    shape, layers = tuple(architecture["input_shape"]), _layers(architecture)
+    components = tuple(
+        _posterior(part["family"], layers, tensors, f"{i}." if mixture else "") for i, part in enumerate(parts)
+    )
+    own = components[0].digest
+    if mixture:
+        digests = [component.digest for component in components]
+        own = digest({"family": "mixture", "weights": [w.hex() for w in weights], "components": digests})
+    return Model(shape, layers, weights, components, digest(architecture), own)
+
+
+def _layers(architecture: dict[str, Any]) -> tuple[Dense | Activation, ...]:
+    layers: list[Dense | Activation] = []
+    width, start = math.prod(architecture["input_shape"]), 0
+    for position, entry in enumerate(architecture["layers"]):
+        kind, fields = entry["type"], {key: value for key, value in entry.items() if key != "type"}
+        if kind == "Dense":
+            dense = Dense(start=start, **fields)
+            if dense.inputs != width:
+                raise CannotCheck("malformed", f"layer {position} takes {dense.inputs} inputs and gets {width}")
+            layers.append(dense)
+            width, start = dense.outputs, start + dense.size
+        elif kind in ACTIVATIONS:
+            slope = fields.get("slope", ACTIVATIONS[kind])
+            if slope is not None and not 0 <= slope < 1:
+                raise CannotCheck("malformed", f"{kind} has slope {slope}")
+            layers.append(Activation(kind, slope, position))
+        elif kind != "Flatten":  # vectors are flat already
+            raise CannotCheck("unsupported", f"layer {kind!r} is not known")
+    if start == 0:
+        raise CannotCheck("malformed", "the network has no weights")
+    return tuple(layers)
+
+
+def _posterior(family: str, layers: tuple[Dense | Activation, ...], tensors: Tensors, prefix: str) -> Posterior:
+    if family not in FIELDS:
+        raise CannotCheck("unsupported", f"posterior family {family!r} is not known")
+    fields = {field: _gather(layers, tensors, prefix, field) for field in FIELDS[family]}
+    posterior = Posterior(family, fields)
+    ordered = family == "normal" or "low" not in fields or bool((fields["low"] <= fields["high"]).all())
+    if not ordered or not (posterior.spread >= 0).all() or not (fields.get("df", np.ones(1)) > 0).all():
+        raise CannotCheck("malformed", f"the {family} posterior has a negative scale or an empty interval")
+    return posterior
+
+
+def _gather(layers: tuple[Dense | Activation, ...], tensors: Tensors, prefix: str, field: str) -> Array:
+    """One field of all weights as a flat vector [n], a factor as [n, k]."""
+    parts: list[Array] = []
+    for i, layer in enumerate(layer for layer in layers if isinstance(layer, Dense)):
+        for letter, shape in (("W", (layer.inputs, layer.outputs)), ("b", (layer.outputs,)))[: 1 + layer.bias]:
+            name = f"{prefix}{letter}{i}_{field}"
+            if field == "factor":
+                rank = tensors[name].shape[0]
+                parts.append(numbers(tensors, name, (rank, *shape)).reshape(rank, -1).T)
+            else:
+                parts.append(numbers(tensors, name, shape).reshape(-1))
+    return np.concatenate(parts)
+
+
+def _from_npz(path: Path) -> Model:
+    """W{i}_mean [in, out], b{i}_mean, W{i}_std, b{i}_std; ReLU between the layers unless `meta` names activations."""
+    arrays = read_npz(path)
+    depth = sum(f"W{i}_mean" in arrays for i in range(len(arrays)))
+    meta = strict_json(str(arrays["meta"])) if "meta" in arrays else {}
+    names = meta.get("activations", ["relu"] * (depth - 1) + ["linear"])
+    if len(names) != depth or not depth:
+        raise CannotCheck("malformed", f"posterior has {depth} layers and activations {names}")
+    layers: list[dict[str, Any]] = []
+    for i, name in enumerate(names):
+        inputs, outputs = arrays[f"W{i}_mean"].shape
+        layers.append({"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays})
+        if name not in NO_ACTIVATION:
+            kind = NPZ_ACTIVATIONS[name]
+            layers.append({"type": kind} | ({"slope": ACTIVATIONS[kind]} if kind == "LeakyReLU" else {}))
+    architecture = {"input_shape": [layers[0]["inputs"]], "layers": layers}
+    return _model(architecture, arrays, [{"family": "normal"}], (1.0,))

@@ -1,0 +1,74 @@
+"""Verdicts: what the checker says of a certificate, and the reasons it can give, with codes that never change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+Bounds: TypeAlias = tuple[float, float]  # lower, upper
+
+ACCEPT, REJECT, ERROR = "ACCEPT", "REJECT", "ERROR"
+EXIT_CODES = {ACCEPT: 0, REJECT: 1, ERROR: 2}
+
+
+class Reason(Exception):  # noqa: N818 (a verdict, not a fault)
+    """Why a certificate is not accepted."""
+
+    status: ClassVar[str]
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class Rejected(Reason):
+    """The claim does not follow from the evidence."""
+
+    status = REJECT
+
+
+class CannotCheck(Reason):
+    """Nothing can be said: the files cannot be read, or ask for something that this checker does not know."""
+
+    status = ERROR
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """ACCEPT, REJECT or ERROR; `supported` are the bounds that rigorous arithmetic gives, where it came that far."""
+
+    path: str
+    status: str
+    code: str | None = None
+    message: str = ""
+    claimed: Bounds | None = None
+    supported: Bounds | None = None
+    question: str = ""  # in words
+    eps: float | None = None
+    label: int | None = None
+    seconds: float = 0.0
+
+
+REJECTIONS = {
+    "digest-mismatch": "the certificate speaks of another posterior or network, or was changed after it was written",
+    "claim-not-a-probability": "not 0 <= lower <= upper <= 1",
+    "region-empty": "the input region holds no point",
+    "box-empty": "a weight box or cell has its ends in the wrong order",
+    "row-not-positive": "an output row could not be proved positive on a box",
+    "cell-outside-parent": "a cell of the union leaves the box it was cut from",
+    "cells-overlap": "two cells of the union share mass, or nothing shows that they do not",
+    "threshold-not-positive": "the threshold t is not a positive number",
+    "slope-out-of-range": "a slope is not in [0, 1]",
+    "point-outside-region": "the point of the upper bound is not in the input region",
+    "probability-too-high": "the claimed lower bound is above what rigorous arithmetic supports",
+    "upper-too-low": "the claimed upper bound is below what rigorous arithmetic supports",
+    "certificate-missing": "a result claims something and has no certificate",
+    "result-mismatch": "a line of results.jsonl and its certificate say different things",
+}
+ERRORS = {
+    "unreadable": "a file does not exist or is not what its name says",
+    "malformed": "a file lacks something it must hold, or holds it in the wrong shape",
+    "unsupported": "a layer, posterior family, norm or rule that this checker does not know",
+    "not-finite": "a number overflowed on the way: nothing follows",
+    "arithmetic": "this machine's floating-point arithmetic is not what the checker relies on",
+}
