@@ -15,7 +15,7 @@ from bnncert_check.arithmetic import BITS, Array, lower_float, require_ieee_arit
 from bnncert_check.concentration import Proof, failure
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_safetensors
 from bnncert_check.linear import row_bounds
-from bnncert_check.mass import Cell, WeightBox, alternating_mass, cells_mass, cut
+from bnncert_check.mass import WeightBox, alternating_mass, cells_mass, cut
 from bnncert_check.model import Dense, Model, Posterior
 from bnncert_check.region import Region, point_region, read_region
 from bnncert_check.verdict import ACCEPT, ERROR, Bounds, CannotCheck, Reason, Rejected, Verdict
@@ -164,8 +164,9 @@ def _union(union: dict[str, Any], boxes: list[WeightBox], posterior: Posterior) 
         case "cells" if "cells" not in union:
             return cells_mass(posterior, boxes, {})
         case "cells":
-            cells = [cut(boxes, _cell(entry, len(boxes), len(posterior.center))) for entry in union["cells"]]
-            separators = {(a, b): _index(d, len(posterior.center)) for a, b, d in union["separators"]}
+            size = len(posterior.center)
+            cells = [cut(boxes[_index(cell["parent"], len(boxes))], _cuts(cell, size)) for cell in union["cells"]]
+            separators = {(a, b): _index(d, size) for a, b, d in union["separators"]}
             return cells_mass(posterior, cells, separators)
         case "inclusion-exclusion" if len(boxes) <= MOST_BOXES:
             return alternating_mass(posterior, boxes, len(boxes))
@@ -174,9 +175,8 @@ def _union(union: dict[str, Any], boxes: list[WeightBox], posterior: Posterior) 
     raise CannotCheck("unsupported", f"union rule {union['rule']!r} of {len(boxes)} boxes is not known")
 
 
-def _cell(entry: dict[str, Any], boxes: int, size: int) -> Cell:
-    cuts = tuple((_index(d, size), float.fromhex(low), float.fromhex(high)) for d, low, high in entry["cuts"])
-    return Cell(_index(entry["parent"], boxes), cuts)
+def _cuts(cell: dict[str, Any], size: int) -> list[tuple[int, float, float]]:
+    return [(_index(d, size), float.fromhex(low), float.fromhex(high)) for d, low, high in cell["cuts"]]
 
 
 def _index(value: Any, count: int) -> int:

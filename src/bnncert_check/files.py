@@ -23,7 +23,17 @@ KEY = "bnncert"  # the metadata key that holds our header
 LARGEST_HEADER = 100 * 2**20
 LARGEST_FILE = 16 * 2**30  # unpacked; more is taken for a zip bomb
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "<i1"}
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+    MemoryError,
+)
 
 
 def read_safetensors(path: Path, schema: str) -> tuple[dict[str, Any], Tensors]:

@@ -17,7 +17,7 @@ RESULTS = "results.jsonl"
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
     try:
-        lines = (folder / RESULTS).read_text().splitlines()
+        lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
         results = [dict(strict_json(line)) for line in lines]
     except UNREADABLE as error:
         raise CannotCheck("unreadable", f"{str(folder)!r} is not a folder of results ({error})") from error

@@ -55,7 +55,7 @@ class BoxStep:
         slope, lift = _chord_of_magnitude(h)
         spread = magnitude @ radius.T
         pulled = rows @ center.T - spread * slope
-        error = matmul_error(magnitude, np.maximum(np.abs(self.lower), np.abs(self.upper)).T)
+        error = matmul_error(magnitude, up(np.abs(center) + radius).T)
         paid = up(dot_up(error, h.magnitude) + dot_up(matmul_up(magnitude, radius.T), lift))
         return pulled[:, :-1], down(pulled[:, -1] - paid)
 

@@ -41,7 +41,7 @@ class WeightBox:
 
 def mass(posterior: Posterior, box: WeightBox, side: int) -> float:
     """P(w in box) from below (DOWN) or above (UP)."""
-    random = posterior.spread > 0
+    random = posterior.random
     inside = (box.lower <= posterior.center) & (posterior.center <= box.upper)
     if not (inside | random).all():
         return 0.0
@@ -137,23 +137,14 @@ _PROBABILITIES: dict[str, Callable[..., arb]] = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Box number `parent` with some weights restricted: (weight, low, high)."""
-
-    parent: int
-    cuts: tuple[tuple[int, float, float], ...]
-
-
-def cut(boxes: list[WeightBox], cell: Cell) -> WeightBox:
-    """The cell as a box; it must lie in its parent."""
-    parent = boxes[cell.parent]
+def cut(parent: WeightBox, cuts: list[tuple[int, float, float]]) -> WeightBox:
+    """The cell that is left of a box when some weights are restricted: (weight, low, high)."""
     lower, upper = parent.lower.copy(), parent.upper.copy()
-    for weight, low, high in cell.cuts:
+    for weight, low, high in cuts:
         if not (parent.lower[weight] <= low and high <= parent.upper[weight]):
-            raise Rejected("cell-outside-parent", f"a cell leaves box {cell.parent} in weight {weight}")
+            raise Rejected("cell-outside-parent", f"a cell leaves its box in weight {weight}")
         if not low <= high:
-            raise Rejected("box-empty", f"a cell of box {cell.parent} is empty in weight {weight}")
+            raise Rejected("box-empty", f"a cell is empty in weight {weight}")
         lower[weight], upper[weight] = low, high
     return WeightBox(lower, upper)
 
@@ -165,7 +156,7 @@ def cells_mass(posterior: Posterior, cells: list[WeightBox], separators: dict[tu
         if weight is None:
             raise Rejected("cells-overlap", f"no weight is named that keeps cells {i} and {j} apart")
         first, second = sorted((float(c.lower[weight]), float(c.upper[weight])) for c in (cells[i], cells[j]))
-        if not (first[1] < second[0] or (first[1] == second[0] and posterior.spread[weight] > 0)):
+        if not (first[1] < second[0] or (first[1] == second[0] and posterior.random[weight])):
             raise Rejected("cells-overlap", f"cells {i} and {j} overlap in weight {weight}")
     return sum((arb(mass(posterior, cell, DOWN)) for cell in cells), arb(0))
 

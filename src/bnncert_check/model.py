@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_npz, read_safetensors, strict_json
@@ -26,7 +27,7 @@ FIELDS = {
     "student-t": ("loc", "scale", "df"),
     "low-rank-normal": ("mean", "std", "factor"),
 }
-ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with their default slope below 0
+ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with the (default) slope below 0
 NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
 NO_ACTIVATION = ("linear", "softmax")
 
@@ -88,6 +89,11 @@ class Posterior:
         if self.family == "uniform":
             return (self.fields["high"] - self.fields["low"]) / 2
         return list(self.fields.values())[1]
+
+    @property
+    def random(self) -> NDArray[np.bool_]:
+        """Which weights have no atoms."""
+        return self.fields["low"] < self.fields["high"] if self.family == "uniform" else self.spread > 0
 
 
 @dataclass(frozen=True)
@@ -155,9 +161,9 @@ def _layers(architecture: dict[str, Any]) -> tuple[Dense | Activation, ...]:
             layers.append(dense)
             width, start = dense.outputs, start + dense.size
         elif kind in ACTIVATIONS:
-            slope = fields.get("slope", ACTIVATIONS[kind])
-            if slope is not None and not 0 <= slope < 1:
-                raise CannotCheck("malformed", f"{kind} has slope {slope}")
+            slope = fields.pop("slope") if kind == "LeakyReLU" else ACTIVATIONS[kind]
+            if fields or not 0 <= (slope or 0) < 1:
+                raise CannotCheck("malformed", f"{kind} has slope {slope} and fields {sorted(fields)}")
             layers.append(Activation(kind, slope, position))
         elif kind != "Flatten":  # vectors are flat already
             raise CannotCheck("unsupported", f"layer {kind!r} is not known")
