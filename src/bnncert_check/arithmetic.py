@@ -83,11 +83,6 @@ def upper_float(x: arb) -> float:
     return -lower_float(-x)
 
 
-def normal_tail(z: arb) -> arb:
-    """Q(z) = P(Z > z)"""
-    return (z / arb(2).sqrt()).erfc() / 2
-
-
 def require_ieee_arithmetic() -> None:
     """Refuse to go on where subnormals are flushed or digits lost: some libraries switch a whole process to that."""
     tiny, one = np.full(2, ETA), np.array([[1.0, 2.0**-52]])

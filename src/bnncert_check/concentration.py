@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb
 from numpy.typing import NDArray
 
 from bnncert_check.activations import image, lines
 from bnncert_check.arithmetic import (
-    BITS,
     ETA,
     UNIT,
     Array,
@@ -28,7 +27,6 @@ from bnncert_check.arithmetic import (
     down,
     matmul_error,
     matmul_up,
-    normal_tail,
     sqrt_up,
     up,
     upper_float,
@@ -36,9 +34,8 @@ from bnncert_check.arithmetic import (
 from bnncert_check.linear import ActivationStep, Interval, with_one
 from bnncert_check.model import Activation, Dense, Model, Posterior
 from bnncert_check.region import Region
+from bnncert_check.tails import expected_magnitude, normal_tail
 
-NODES_PER_UNIT, LAST_NODE = 1024, 9  # of the table of E|z + N|
-TABLE_ERROR = 2.0**-48
 ROWS_AT_ONCE = 512
 
 
@@ -243,32 +240,6 @@ def _center_radius(h: Interval) -> tuple[Array, Array]:
     """h within center ± radius."""
     center = h.lower / 2 + h.upper / 2
     return center, np.maximum(up(h.upper - center), up(center - h.lower))
-
-
-def expected_magnitude(a: Array, s: Array) -> Array:
-    """E|N(a, s²)| = |a| + s g(|a| / s) from above, g(z) = 2 (φ(z) - z Q(z)), for s > 0.
-
-    g falls and its fourth derivative is below 0.8: a cubic about the nearest node is off by 0.8 / 24 · 2^-44 < 17u. The
-    roundings of z and of the cubic come to less than 10u; TABLE_ERROR is 32u.
-    """
-    z = np.minimum(np.abs(a) / s, LAST_NODE)
-    nodes = np.rint(z * NODES_PER_UNIT)
-    d = z - nodes / NODES_PER_UNIT
-    g, first, second, third = np.moveaxis(_table()[nodes.astype(np.int64)], -1, 0)
-    value = g + d * (first + d * (second + d * third))
-    return up(np.abs(a) + up(s * (value + TABLE_ERROR)))
-
-
-@cache
-def _table() -> Array:
-    """g and its derivatives over their factorials at every node: -2Q, φ, -zφ/3."""
-    with ctx.workprec(BITS):
-        rows = []
-        for k in range(LAST_NODE * NODES_PER_UNIT + 1):
-            z = arb(k) / NODES_PER_UNIT
-            tail, density = normal_tail(z), (-z * z / 2).exp() / (2 * arb.pi()).sqrt()
-            rows.append([float(v) for v in (2 * (density - z * tail), -2 * tail, density, -z * density / 3)])
-        return np.array(rows)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""Probability of a weight box under independent weights, and of a union of boxes, in Arb.
+"""Probability of a weight box under independent weights, and of a union of boxes.
 
-Per weight P(l <= w <= u) is 1 - tail - tail where the interval holds the centre and a difference of tails elsewhere.
-Arguments z = (end - centre) / scale are first rounded, against the claim, to GRID bits: boxes that grow by multiples of
-the scale then need few evaluations instead of one a weight.
+Per weight P(l <= w <= u) is 1 - tail - tail where the interval holds the centre and a difference of tails elsewhere:
+from a table for Gaussians with both ends beyond one standard deviation, else one by one in Arb. Over the weights,
+failures join pairwise, F = f + f' - f f', which keeps the digits of a failure however many weights there are; the plain
+product of probabilities keeps those of a small mass. Both are bounds: the better one is taken.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import TypeAlias
 import numpy as np
 from flint import arb, ctx
 
-from bnncert_check.arithmetic import BITS, Array, down, lower_float, normal_tail, up, upper_float
+from bnncert_check.arithmetic import BITS, Array, down, gamma, lower_float, up, upper_float
 from bnncert_check.model import Posterior
+from bnncert_check.tails import normal_tail, normal_tails_down, normal_tails_up
 from bnncert_check.verdict import Rejected
 
-GRID = 40  # bits of z
 DOWN, UP = 0, 1
+SMALLEST = 1e-290  # of a product that did not underflow on the way
 Tail: TypeAlias = Callable[[arb], arb]
 
 
@@ -45,44 +47,54 @@ def mass(posterior: Posterior, box: WeightBox, side: int) -> float:
     inside = (box.lower <= posterior.center) & (posterior.center <= box.upper)
     if not (inside | random).all():
         return 0.0
-    keys = _keys(posterior, box, side)[random]
-    distinct, counts = np.unique(keys, axis=0, return_counts=True)
-    logs = [_log_probability(posterior.family, side, *key) for key in distinct.tolist()]
-    if -math.inf in logs:
-        return 0.0
-    product = sum((count * arb(log) for count, log in zip(counts.tolist(), logs, strict=True)), arb(0)).exp()
-    return lower_float(product) if side == DOWN else upper_float(product)
+    failures, probabilities = _weights(posterior, box, side)
+    failures, probabilities = failures[random], probabilities[random]
+    slack = gamma(len(probabilities))
+    product = float(probabilities.prod())  # of factors up to 1: it is never below a partial product
+    failure = _joint(failures, up if side == DOWN else down)
+    if failure == 0:
+        return 1.0
+    if side == DOWN:
+        product = math.nextafter(product * (1 - slack), 0.0) if product > SMALLEST else 0.0
+        return max(math.nextafter(1 - failure, 0.0), product)
+    return min(math.nextafter(1 - failure, math.inf), product * (1 + 2 * slack) + SMALLEST)
 
 
-def _keys(posterior: Posterior, box: WeightBox, side: int) -> Array:
-    """What the probability of each weight's interval depends on, [n, keys]."""
-    fields = posterior.fields
-    if posterior.family in ("uniform", "truncated-normal"):
-        return np.stack([box.lower, box.upper, *fields.values()], -1)
-    center, scale = posterior.center, np.where(posterior.spread > 0, posterior.spread, 1.0)
-    inward = 1 if side == DOWN else -1
-    ends = [_standardised(box.lower, center, scale, inward), _standardised(box.upper, center, scale, -inward)]
-    return np.stack([*ends, *([fields["df"]] if "df" in fields else [])], -1)
+def _joint(failures: Array, bound: Callable[[Array], Array]) -> float:
+    """1 - Π (1 - f_i), rounded by `up` or `down` at every step."""
+    while len(failures) > 1:
+        if len(failures) % 2:
+            failures = np.append(failures, 0.0)
+        first, second = failures[::2], failures[1::2]
+        failures = np.clip(bound(first + bound(second * bound(1 - first))), 0.0, 1.0)
+    return float(failures[0]) if len(failures) else 0.0
 
 
-def _standardised(end: Array, center: Array, scale: Array, direction: int) -> Array:
-    """(end - center) / scale, rounded to GRID bits upward (direction 1) or downward (-1)."""
-    bound = up if direction == 1 else down
-    z = bound(bound(end - center) / scale)
-    fraction, exponent = np.frexp(z)
-    step = np.ceil if direction == 1 else np.floor
-    coarse = np.ldexp(step(np.ldexp(fraction, GRID)), exponent - GRID)
-    return np.where(end == center, 0.0, np.where(np.isfinite(z), coarse, z))
+def _weights(posterior: Posterior, box: WeightBox, side: int) -> tuple[Array, Array]:
+    """Each weight's failure from above and probability from below (DOWN), or the other way round (UP)."""
+    failures, probabilities = np.empty_like(box.lower), np.empty_like(box.lower)
+    quick = np.zeros(len(failures), bool)
+    if posterior.family == "normal":
+        center, scale = posterior.center, np.where(posterior.random, posterior.spread, 1.0)
+        bound, tails, other = (down, normal_tails_up, up) if side == DOWN else (up, normal_tails_down, down)
+        left, right = (bound(bound(end) / scale) for end in (center - box.lower, box.upper - center))
+        quick = posterior.random & (left >= 1) & (right >= 1)
+        failures[quick] = other(tails(left[quick]) + tails(right[quick]))
+        probabilities[quick] = bound(1 - failures[quick])
+    fields = np.stack([box.lower, box.upper, *posterior.fields.values()], -1)
+    slow = np.flatnonzero(posterior.random & ~quick)
+    for i, weight in zip(slow.tolist(), fields[slow].tolist(), strict=True):
+        failures[i], probabilities[i] = _one_weight(posterior.family, side, *weight)
+    return failures, probabilities
 
 
 @lru_cache(maxsize=2**18)
-def _log_probability(family: str, side: int, *key: float) -> float:
+def _one_weight(family: str, side: int, *weight: float) -> tuple[float, float]:
     with ctx.workprec(BITS):
-        probability = _PROBABILITIES[family](*key)
-        if side == UP:
-            bound = upper_float(probability)
-            return -math.inf if bound <= 0 else upper_float(arb(bound).log())
-        return lower_float(probability.log()) if probability > 0 else -math.inf
+        probability = _PROBABILITIES[family](*weight)
+        if side == DOWN:
+            return min(upper_float(1 - probability), 1.0), max(lower_float(probability), 0.0)
+        return max(lower_float(1 - probability), 0.0), min(upper_float(probability), 1.0)
 
 
 def _between(tail: Tail, a: arb, b: arb) -> arb:
@@ -94,15 +106,15 @@ def _between(tail: Tail, a: arb, b: arb) -> arb:
     return tail(a) - tail(b) if a > 0 else tail(-b) - tail(-a)
 
 
-def _normal(a: float, b: float) -> arb:
-    return _between(normal_tail, arb(a), arb(b))
+def _normal(l: float, u: float, mean: float, std: float) -> arb:
+    return _between(normal_tail, *((arb(end) - arb(mean)) / arb(std) for end in (l, u)))
 
 
-def _laplace(a: float, b: float) -> arb:
-    return _between(lambda z: (-z).exp() / 2, arb(a), arb(b))
+def _laplace(l: float, u: float, loc: float, scale: float) -> arb:
+    return _between(lambda z: (-z).exp() / 2, *((arb(end) - arb(loc)) / arb(scale) for end in (l, u)))
 
 
-def _student_t(a: float, b: float, df: float) -> arb:
+def _student_t(l: float, u: float, loc: float, scale: float, df: float) -> arb:
     """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its digits."""
 
     def tail(z: arb) -> arb:
@@ -111,7 +123,7 @@ def _student_t(a: float, b: float, df: float) -> arb:
             return (n / (n + square)).beta_lower(n / 2, half, 1) / 2
         return (1 - (square / (n + square)).beta_lower(half, n / 2, 1)) / 2
 
-    return _between(tail, arb(a), arb(b))
+    return _between(tail, *((arb(end) - arb(loc)) / arb(scale) for end in (l, u)))
 
 
 def _uniform(l: float, u: float, low: float, high: float) -> arb:
