@@ -1,4 +1,4 @@
-"""The demo: train a small BNN on digits, certify test images with every method, compare."""
+"""The demo: train a small BNN on digits, certify test images with every method, check the certificates, compare."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ RECIPE = BayesByBackprop(epochs=60, learning_rate=1e-2, kl_weight=1e-6, initial_
 IMAGES, EPS = 20, 0.02
 METHODS: tuple[Method, ...] = (Sampling(step=4.0), PIE(), GIE(), Concentration(upper=True))
 GOODBYE = """posterior, results and certificates are in {out}
+Checked again:   bnncert check {out}/pie --posterior {out}/posterior.safetensors
 Your own model:  bnncert certify POSTERIOR.npz --inputs INPUTS.npz --eps 0.01 --out results
 (arrays W0_mean [in, out], b0_mean, W0_std, b0_std, W1_mean, ... in the one; x and y in the other)"""
 
@@ -35,17 +36,18 @@ def run_demo(out: Path) -> None:
     console = Console()
     network, posterior = _train(console)
     out.mkdir(parents=True, exist_ok=True)
-    save_posterior(out / "posterior.safetensors", network, posterior)
+    saved = out / "posterior.safetensors"
+    save_posterior(saved, network, posterior)
     x, y = _digits("test")
     region = ball(x[:IMAGES], EPS, clip=(0, 1))
     problem = Problem(network, posterior, class_robust(region, y[:IMAGES], network.outputs))
     table = Table(
         title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left", box=SIMPLE
     )
-    for name in ("method", "P_safe at least", "at most", "certified", "calls", "seconds"):
+    for name in ("method", "P_safe at least", "at most", "certified", "calls", "seconds", "checked"):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for method in METHODS:
-        table.add_row(method.name, *_certified(problem, method, out / method.name))
+        table.add_row(method.name, *_certified(problem, method, out / method.name), _checked(out / method.name, saved))
     console.print(table)
     console.print(GOODBYE.format(out=out), highlight=False, markup=False, soft_wrap=True)
 
@@ -80,3 +82,14 @@ def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
     certified = sum(result.status == "certified" for result in results)
     calls, seconds = sum(r.bound_calls for r in results), sum(r.seconds for r in results)
     return percent(lower), percent(upper, up=True), f"{certified} of {len(results)}", str(calls), f"{seconds:.1f}"
+
+
+def _checked(results: Path, posterior: Path) -> str:
+    """How many results the independent checker accepts."""
+    try:
+        from bnncert_check import ACCEPT, check_results, read_model, read_results
+    except ModuleNotFoundError:
+        return "needs python-flint"
+    lines = read_results(results)
+    accepted = sum(verdict.status == ACCEPT for verdict in check_results(results, lines, read_model(posterior)))
+    return f"{accepted} of {len(lines)}"

@@ -13,7 +13,11 @@ import torch
 
 from bnncert.version import __version__
 
-EXTRAS = {"scikit-learn": ("sklearn", "the digits data set"), "pooch": ("pooch", "downloading MNIST")}
+EXTRAS = {  # module, what needs it, and the extra that installs it
+    "python-flint": ("flint", "bnncert check", "check"),
+    "scikit-learn": ("sklearn", "the digits data set", "data"),
+    "pooch": ("pooch", "downloading MNIST", "data"),
+}
 
 
 def examine() -> Iterator[tuple[str, str]]:
@@ -25,8 +29,8 @@ def examine() -> Iterator[tuple[str, str]]:
     yield "cpu", f"{torch.get_num_threads()} threads"
     yield "cuda", torch.cuda.get_device_name() if torch.cuda.is_available() else "not available; --device cpu"
     yield "float64", "ok" if _float64_is_exact() else "WRONG: arithmetic is not IEEE double; certificates would be void"
-    for package, (module, use) in EXTRAS.items():
-        missing = f"missing ({use}): pip install 'bnncert[data]'"
+    for package, (module, use, extra) in EXTRAS.items():
+        missing = f"missing ({use}): pip install 'bnncert[{extra}]'"
         yield package, _version(package) if find_spec(module) else missing
     yield "BNNCERT_DATA", _data_folder()
 
