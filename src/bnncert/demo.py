@@ -42,9 +42,11 @@ def run_demo(out: Path) -> None:
     region = ball(x[:IMAGES], EPS, clip=(0, 1))
     problem = Problem(network, posterior, class_robust(region, y[:IMAGES], network.outputs))
     table = Table(
-        title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel", title_justify="left", box=SIMPLE
+        title=f"{IMAGES} test images, every perturbation up to {EPS} per pixel: mean bounds",
+        title_justify="left",
+        box=SIMPLE,
     )
-    for name in ("method", "P_safe at least", "at most", "certified", "calls", "seconds", "checked"):
+    for name in ("method", "P_safe ≥", "≤", "certified", "calls", "seconds", "accepted"):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for method in METHODS:
         table.add_row(method.name, *_certified(problem, method, out / method.name), _checked(out / method.name, saved))

@@ -91,7 +91,7 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
     lower = torch.where(wide > 0, round_down(center - wide), center)
     upper = torch.where(wide > 0, round_up(center + wide), center)
     if clip is not None:
-        low, high = clip
+        low, high = clip = float(clip[0]), float(clip[1])
         if not low <= high:
             raise InputError(f"clip range {low} to {high} is empty; give the smaller end first")
         outside = ((center < low) | (center > high)).flatten(1).any(1)
