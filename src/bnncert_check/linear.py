@@ -2,7 +2,8 @@
 
 A row A of z = Wh, W in Wc ± Wr, is bounded by A Wc h - |A| Wr |h|, and |h| by its chord κh + δ over the box of h: the
 best linear bound there is, and A⁺ Wl + A⁻ Wu where h >= 0. A walk may stop at any layer, since its input lies in a box:
-the best of all stops is taken, which is never worse than interval arithmetic.
+the best stop is taken. Narrower hidden intervals may choose worse lines, so two ways to get them are tried: stops at
+the last layer and at the input only, which is never worse than interval arithmetic, and stops everywhere.
 """
 
 from __future__ import annotations
@@ -80,26 +81,36 @@ Step = BoxStep | ActivationStep
 
 def row_bounds(model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array) -> Array:
     """rows·y + offsets [R] from below, for all weights of the box and all x of the region."""
+    bounds = _row_bounds(model, weights, region, rows, offsets, everywhere=False)
+    if (bounds > 0).all():
+        return bounds
+    return np.asarray(np.maximum(bounds, _row_bounds(model, weights, region, rows, offsets, everywhere=True)))
+
+
+def _row_bounds(
+    model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array, everywhere: bool
+) -> Array:
     steps: list[Step] = []
     h = Interval(region.lower, region.upper)
     for layer in model.layers:
         if isinstance(layer, Dense):
             steps.append(BoxStep(layer.matrix(weights.lower), layer.matrix(weights.upper), h))
             unit = np.eye(layer.outputs)
-            h = Interval(_walk(steps, region, unit), -_walk(steps, region, -unit))
+            h = Interval(_walk(steps, region, unit, everywhere), -_walk(steps, region, -unit, everywhere))
         else:
             steps.append(ActivationStep(lines(layer, h.lower, h.upper, *default_slopes(layer, h.lower, h.upper)), h))
             h = Interval(*image(layer, h.lower, h.upper))
-    return down(np.maximum(_walk(steps, region, rows), h.minimum(rows)) + offsets)
+    return down(np.maximum(_walk(steps, region, rows, everywhere), h.minimum(rows)) + offsets)
 
 
-def _walk(steps: list[Step], region: Region, rows: Array) -> Array:
-    """Lower bounds [R] of rows·(last step's output): the best of stopping before any of the steps."""
+def _walk(steps: list[Step], region: Region, rows: Array, everywhere: bool) -> Array:
+    """Lower bounds [R] of rows·(last step's output): the best of stops at the last step and the input, or anywhere."""
     constant, best = np.zeros(len(rows)), np.full(len(rows), -np.inf)
     for step in reversed(steps):
         rows, gained = step.pull(rows)
         constant = down(constant + gained)
-        best = np.maximum(best, down(constant + step.h.minimum(rows)))
+        if everywhere or step is steps[-1]:
+            best = np.maximum(best, down(constant + step.h.minimum(rows)))
     at_input: Array = np.maximum(best, down(constant + region.minimum(rows)))
     return at_input
 
