@@ -178,7 +178,7 @@ class StudentT(Independent):
         # Heavier tails than Cauchy's would still matter where z² overflows.
         if not bool(((self.df >= 1) & (self.df <= 1e12)).all()):
             raise InputError(
-                "posterior 'df' is outside 1 to 1e12 somewhere; a nearly Gaussian weight needs no more than 1e12"
+                "posterior 'df' is outside 1 to 1e12 somewhere; give Student t posteriors as many degrees of freedom"
             )
 
     @property
