@@ -35,6 +35,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bound_calls.py
 	$(BIN)/python benchmarks/test_set.py cpu 50
 	$(BIN)/python benchmarks/methods.py cpu 50
+	$(BIN)/python benchmarks/checker.py 50
 
 clean:
 	rm -rf .coverage $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -18,7 +18,6 @@ from paper import EPS
 
 METHODS = {
     "sampling": ["--method", "sampling", "--step", "5", "--samples", "1"],
-    "sampling, ibp": ["--method", "sampling", "--step", "1", "--samples", "3", "--bound", "ibp"],
     "PIE": ["--method", "pie"],
     "PIE, lbp-forward": ["--method", "pie", "--bound", "lbp-forward"],
     "PIE, ibp": ["--method", "pie", "--bound", "ibp", "--step", "0.1"],
