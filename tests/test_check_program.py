@@ -857,3 +857,8 @@ def test_verdicts_do_not_rest_on_assertions(name: str, targets: dict[str, Path],
     code, text, error = program(targets[name], "--posterior", workshop.posterior, options=("-O",))
     assert (code, error) == (CODES[name], "")
     assert text.startswith(name.upper())
+
+
+def test_every_reason_is_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "trust.md").read_text(encoding="utf-8")
+    assert all(f"| `{code}` |" in page for code in REJECTIONS | ERRORS)

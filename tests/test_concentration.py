@@ -26,6 +26,7 @@ from bnncert.methods.statistical import estimate
 from bnncert.methods.upper import refute
 from bnncert.network import Dense, Flatten, Network, ReLU, mlp
 from bnncert.posterior import Posterior
+from bnncert.rounding import allow
 from bnncert.specification import Region, ball, half_space
 from bnncert.tails import SPECIAL, expected_magnitude, normal_tail_up
 from scenarios import (
@@ -456,3 +457,26 @@ def test_the_charge_of_hidden_ends_is_float64() -> None:
     posterior = Normal(torch.full((network.size,), 1.0).double(), torch.full((network.size,), 0.01).double())
     traced = trace(network, posterior, ball(vector(1.0).reshape(1, 1), 0.1), 5.5)
     assert float(traced.charge) == pytest.approx(2 * 999 * float(norm.sf(5.5)), rel=1e-12)
+
+
+def test_claims_are_a_little_wider_than_what_was_proved() -> None:
+    """Certainty and ignorance stay; what is lost in underflow is not claimed at all."""
+    assert allow(0.0, 1.0) == (0.0, 1.0)
+    assert allow(1.0, 1.0) == (1.0, 1.0)
+    assert allow(1e-300, 1.0) == (0.0, 1.0)
+    lower, upper = allow(0.25, 0.75)
+    assert 0.25 - 1e-8 < lower < 0.25
+    assert 0.75 < upper < 0.75 + 1e-8
+
+
+def test_optimised_slopes_are_0_on_relus_that_are_off() -> None:
+    """Their lower ends are not known: a line of any other slope would rest on them."""
+    found = 0
+    for seed in range(40):
+        problem = wider(random_problem(seed, activations=(ReLU(),)), seed)
+        for proof in prove(problem, problem.posterior, effort=1):
+            for k, slopes in proof.row_slopes.items():
+                off = proof.upper_slopes[k] == 0
+                found += int(off.sum())
+                assert not bool(slopes[:, off].any())
+    assert found

@@ -355,3 +355,10 @@ def test_the_problem_digest_names_all_three_parts() -> None:
     ]
     assert len({each.digest for each in several}) == len(several)
     assert problem(plain, spec).digest == several[0].digest
+
+
+def test_clip_ranges_are_floats() -> None:
+    """However they were given: a digest must not depend on it."""
+    x = vector(0.5).reshape(1, 1)
+    digests = {half_space(ball(x, 0.1, clip=clip), vector(1.0), 0.0).digest for clip in ((0, 1), (0.0, 1.0))}
+    assert len(digests) == 1
