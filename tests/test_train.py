@@ -13,7 +13,8 @@ from scipy import integrate, optimize
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.network import Activation, Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, mlp
+from bnncert.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.network import Network, mlp
 from bnncert.train import BayesByBackprop, Epoch, Trained, accuracy, kl_divergence, train
 
 TWO_WEIGHTS = Network((1,), (Dense(1, 2, bias=False),))

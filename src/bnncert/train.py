@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bnncert.errors import InputError
-from bnncert.network import Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, apply
+from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.network import Network, apply
 from bnncert.posterior import Normal
 
 TRAINABLE = (Dense, Flatten, ReLU, LeakyReLU, Tanh, Sigmoid)

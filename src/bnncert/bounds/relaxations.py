@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bnncert.box import Box
-from bnncert.network import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.layers import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.rounding import TINY, UNIT
 
 SLACK = 32 * UNIT  # tanh and exp of any vendor, the products around them, and the critical point itself

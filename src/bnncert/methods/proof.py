@@ -10,6 +10,7 @@ case. Each threshold t gives a bound of the same number, so every input takes th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,11 +19,11 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.batching import in_batches
-from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, first_layer, trace
+from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, prefix, trace
 from bnncert.bounds.linear import ActivationStep
 from bnncert.correlated import Gaussian, LowRankNormal
+from bnncert.layers import Dense
 from bnncert.methods.slopes import evaluate, optimise
-from bnncert.network import Dense
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 from bnncert.tails import normal_tail_up
@@ -37,7 +38,7 @@ class Proof:
     """P_safe >= probability for one input, with threshold t and these slopes of the activations, by layer position.
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
-    output rows where they were optimised.
+    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all.
     """
 
     probability: float
@@ -45,6 +46,7 @@ class Proof:
     lower_slopes: dict[int, Tensor]
     upper_slopes: dict[int, Tensor]
     row_slopes: dict[int, Tensor]
+    refined: dict[int, Tensor]
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
@@ -81,11 +83,13 @@ def bytes_each(problem: Problem, posterior: Gaussian) -> int:
 
     The first layer's rows are shared by the batch, unless weights are correlated: then every row has `rank` copies.
     """
-    dense = [layer for layer in problem.network.layers if isinstance(layer, Dense)]
+    network = problem.network
     rank = posterior.factor.shape[1] if isinstance(posterior, LowRankNormal) else 0
+    dense = [layer for layer in network.layers if isinstance(layer, Dense)]
     hidden = [2 * layer.outputs for layer in (dense[:-1] if rank else dense[1:-1])]
     rows = max([problem.specification.rows.shape[1], *hidden])
-    return 8 * WORKING_TENSORS * rows * max(layer.inputs for layer in dense) * max(1, rank)
+    kernels = (math.prod(shape) for shape in network.parameters.values() if len(shape) == 4)
+    return 8 * WORKING_TENSORS * rows * max(*map(math.prod, network.shapes), *kernels) * max(1, rank)
 
 
 def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
@@ -94,21 +98,24 @@ def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
     Where the mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
     """
     spec, network = problem.specification, problem.network
-    first = first_layer(network, posterior, spec.region)
+    known = prefix(network, posterior, spec.region)
     best = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
     mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
     going = (mean_margins > 0).all(1).nonzero().squeeze(1)
     for k, t in enumerate(THRESHOLDS):
         if len(going) == 0:
             break
-        part = spec[going]
-        known = None if first is None else Functional(first.value[going], first.lipschitz[going])
-        traced = trace(network, posterior, part.region, t, known)
-        rows = evaluate(traced, part, {})
-        found = probability(traced, rows)
+        part = known[going]
+        asked = spec if part is None else spec[going]
+        traced = trace(network, posterior, asked.region, t, part or known)
+        rows = evaluate(traced, asked, {})
+        found, ceiling = probability(traced, rows), _ceiling(traced, t, THRESHOLDS[k + 1 :])
+        promising = _promising(rows, t)
+        if part is None:
+            found, ceiling, promising = found[going], ceiling[going], promising[going]
         better = found > best[going, 0]
         best[going[better]] = torch.stack([found, torch.full_like(found, t)], 1)[better]
-        going = going[(best[going, 0] < _ceiling(traced, t, THRESHOLDS[k + 1 :])) & _promising(rows, t)]
+        going = going[(best[going, 0] < ceiling) & promising]
     return best
 
 
@@ -145,14 +152,15 @@ def row_failures(rows: Functional) -> Tensor:
 
 def _prove_at(problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int) -> list[Proof]:
     spec = problem.specification
-    traced = trace(problem.network, posterior, spec.region, t, first_layer(problem.network, posterior, spec.region))
+    traced = trace(problem.network, posterior, spec.region, t)
     best, row_slopes = plain.tolist(), [dict[int, Tensor]() for _ in range(len(problem))]
     if effort >= 1:
         failing = row_failures(evaluate(traced, spec, {})).sum(1) > DECIDED
         open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
         if len(open_inputs):
             _improve(problem[open_inputs], posterior, t, open_inputs.tolist(), best, row_slopes)
-    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i]) for i in range(len(problem))]
+    refined = [{k: chosen[i] for k, chosen in traced.refined.items()} for i in range(len(problem))]
+    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
 
 
 def _improve(
