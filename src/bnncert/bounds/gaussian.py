@@ -101,7 +101,8 @@ class NoisyLinear:
 
     @property
     def terms(self) -> int:
-        return 2 * fan(self.layer) + 64
+        """Of any sum over the layer, with some to spare: at an output, at an input, or over all outputs."""
+        return 2 * fan(self.layer) + self.size.shape[-1] + 64
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[Tensor, Tally]:
         """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its noise added."""

@@ -222,7 +222,7 @@ def linear_step(
 ) -> LinearStep | SignedLinearStep:
     """The layer as a step on inputs h [B, *shape]; `size` as `linear_image` gives it."""
     shape = tuple(h.shape[1:])
-    error = 4 * gamma(2 * fan(layer) + 64) * size.flatten(1)
+    error = 4 * gamma(2 * fan(layer) + size[0].numel() + 64) * size.flatten(1)
     # A product that underflows is off by less than TINY, and then meets |h|.
     floor = TINY * (1 + h.magnitude.flatten(1).sum(-1, keepdim=True))
     if isinstance(layer, AvgPool2d):

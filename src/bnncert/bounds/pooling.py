@@ -13,6 +13,7 @@ from torch.nn import functional
 from bnncert.box import Box
 from bnncert.layers import MaxPool2d, Shape
 from bnncert.products import dot
+from bnncert.rounding import TINY, gamma
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class MaxPoolStep:
     chosen: Tensor  # [B, outputs] index into the flattened input
     alone: Tensor  # [B, outputs]
     ceiling: Tensor  # [B, outputs]
+    error: Tensor  # [B, outputs] rounding per unit of |A|: windows may overlap, and rows on one entry are added up
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         flat = rows.flatten(2)
@@ -30,6 +32,7 @@ class MaxPoolStep:
         index = self.chosen.unsqueeze(1).expand_as(followed)
         pulled = followed.new_zeros(*followed.shape[:2], math.prod(self.shape)).scatter_add(2, index, followed)
         constant = dot(flat.clamp_max(0).expand_as(followed), torch.where(self.alone, 0.0, self.ceiling))
+        constant = constant - dot(flat.abs().expand_as(followed), self.error) - TINY
         return pulled.reshape(*pulled.shape[:2], *self.shape), constant
 
 
@@ -42,7 +45,9 @@ def max_pool_step(layer: MaxPool2d, h: Box) -> MaxPoolStep:
     places = torch.arange(math.prod(shape), dtype=h.lower.dtype, device=h.lower.device).reshape(1, *shape)
     chosen = _windows(layer, places).expand_as(lower).gather(-1, best).squeeze(-1).long()
     alone = lower.gather(-1, best).squeeze(-1) >= others
-    return MaxPoolStep(shape, chosen.flatten(1), alone.flatten(1), upper.amax(-1).flatten(1))
+    size = torch.maximum(-lower.amin(-1), upper.amax(-1)).flatten(1)
+    error = gamma(size.shape[-1] + 64) * size
+    return MaxPoolStep(shape, chosen.flatten(1), alone.flatten(1), upper.amax(-1).flatten(1), error)
 
 
 def _windows(layer: MaxPool2d, x: Tensor) -> Tensor:
