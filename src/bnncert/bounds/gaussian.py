@@ -99,6 +99,10 @@ class NoisyLinear:
     size: Tensor  # [B, outputs], scale of the rounding error
     region: Region | None
 
+    def __getitem__(self, index: Tensor) -> NoisyLinear:
+        region = None if self.region is None else self.region[index]
+        return replace(self, h=self.h[index], size=self.size[index], region=region)
+
     @property
     def terms(self) -> int:
         """Of any sum over the layer, with some to spare: at an output, at an input, or over all outputs."""
@@ -237,12 +241,11 @@ class Prefix:
     refined: dict[int, Tensor]
     first: Functional | None
 
-    def __getitem__(self, index: Tensor) -> Prefix | None:
-        """For some of the inputs; None where that would mean to take steps apart."""
-        if not all(isinstance(step, FlattenStep) for step in self.steps):
-            return None
+    def __getitem__(self, index: Tensor) -> Prefix:
+        """For some of the inputs."""
+        steps, refined = [step[index] for step in self.steps], {k: value[index] for k, value in self.refined.items()}
         first = self.first and Functional(self.first.value[index], self.first.lipschitz[index])
-        return replace(self, h=self.h[index], first=first)
+        return Prefix(self.parts, steps, self.h[index], refined, first)
 
 
 def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:

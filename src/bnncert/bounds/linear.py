@@ -124,6 +124,10 @@ class ActivationStep:
     size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
     shape: Shape  # of the activations; lines are over the flattened ones
 
+    def __getitem__(self, index: Tensor) -> ActivationStep:
+        """For some of the inputs."""
+        return ActivationStep(self.relaxation[index], self.size[index], self.shape)
+
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         lines = self.relaxation
         rows = rows.flatten(2)
@@ -140,6 +144,9 @@ class FlattenStep:
     """Rows over a vector, seen again as rows over the shape it was flattened from."""
 
     shape: Shape
+
+    def __getitem__(self, index: Tensor) -> FlattenStep:
+        return self
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return rows.reshape(*rows.shape[:2], *self.shape), rows.new_zeros(1, 1)

@@ -26,6 +26,11 @@ class MaxPoolStep:
     ceiling: Tensor  # [B, outputs]
     error: Tensor  # [B, outputs] rounding per unit of |A|: windows may overlap, and rows on one entry are added up
 
+    def __getitem__(self, index: Tensor) -> MaxPoolStep:
+        """For some of the inputs."""
+        fields = (self.chosen, self.alone, self.ceiling, self.error)
+        return MaxPoolStep(self.shape, *(field[index] for field in fields))
+
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         flat = rows.flatten(2)
         followed = torch.where(self.alone.unsqueeze(1), flat, flat.clamp_min(0))

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import torch
 from torch import Tensor
 
 from bnncert.bounds.batching import in_batches
-from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, prefix, trace
+from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Prefix, Trace, prefix, trace
 from bnncert.bounds.linear import ActivationStep
 from bnncert.correlated import Gaussian, LowRankNormal
 from bnncert.layers import Dense
@@ -51,31 +50,35 @@ class Proof:
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
     """The best bound with plain slopes [B], and the threshold that gives it [B]."""
-    device, each = problem.specification.rows.device, bytes_each(problem, posterior)
-    both = torch.cat(in_batches(lambda part: _best_threshold(problem[part], posterior), len(problem), each, device))
+
+    def best(part: slice) -> Tensor:
+        return _best_threshold(problem[part], posterior, _prefix(problem[part], posterior))
+
+    both = torch.cat(in_batches(best, len(problem), bytes_each(problem, posterior), problem.specification.rows.device))
     return both[:, 0], both[:, 1]
 
 
 def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
     """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
-    best, thresholds = plain_bounds(problem, posterior)
+    each = bytes_each(problem, posterior) * (4 if effort else 1)  # gradients are kept
+    device = problem.specification.rows.device
+    parts = in_batches(lambda part: _prove(problem[part], posterior, effort), len(problem), each, device)
+    return list(chain.from_iterable(parts))
+
+
+def _prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
+    known = _prefix(problem, posterior)
+    best, thresholds = _best_threshold(problem, posterior, known).unbind(1)
     proofs: dict[int, Proof] = {}
-    for t in THRESHOLDS:
+    for t in sorted(set(thresholds.tolist())):
         group = (thresholds == t).nonzero().squeeze(1)
-        found = in_batches(
-            partial(_prove_part, problem, posterior, t, best, group, effort),
-            len(group),
-            4 * bytes_each(problem, posterior),  # gradients are kept
-            group.device,
-        )
-        proofs |= dict(zip(group.tolist(), chain.from_iterable(found), strict=True))
+        found = _prove_at(problem[group], posterior, t, best[group], effort, known[group])
+        proofs |= dict(zip(group.tolist(), found, strict=True))
     return [proofs[i] for i in range(len(problem))]
 
 
-def _prove_part(
-    problem: Problem, posterior: Gaussian, t: float, best: Tensor, group: Tensor, effort: int, part: slice
-) -> list[Proof]:
-    return _prove_at(problem[group[part]], posterior, t, best[group[part]], effort)
+def _prefix(problem: Problem, posterior: Gaussian) -> Prefix:
+    return prefix(problem.network, posterior, problem.specification.region)
 
 
 def bytes_each(problem: Problem, posterior: Gaussian) -> int:
@@ -92,30 +95,25 @@ def bytes_each(problem: Problem, posterior: Gaussian) -> int:
     return 8 * WORKING_TENSORS * rows * max(*map(math.prod, network.shapes), *kernels) * max(1, rank)
 
 
-def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
+def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Tensor:
     """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold can improve it.
 
     Where the mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
     """
     spec, network = problem.specification, problem.network
-    known = prefix(network, posterior, spec.region)
     best = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
     mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
     going = (mean_margins > 0).all(1).nonzero().squeeze(1)
     for k, t in enumerate(THRESHOLDS):
         if len(going) == 0:
             break
-        part = known[going]
-        asked = spec if part is None else spec[going]
-        traced = trace(network, posterior, asked.region, t, part or known)
-        rows = evaluate(traced, asked, {})
-        found, ceiling = probability(traced, rows), _ceiling(traced, t, THRESHOLDS[k + 1 :])
-        promising = _promising(rows, t)
-        if part is None:
-            found, ceiling, promising = found[going], ceiling[going], promising[going]
+        part = spec[going]
+        traced = trace(network, posterior, part.region, t, known[going])
+        rows = evaluate(traced, part, {})
+        found = probability(traced, rows)
         better = found > best[going, 0]
         best[going[better]] = torch.stack([found, torch.full_like(found, t)], 1)[better]
-        going = going[(best[going, 0] < ceiling) & promising]
+        going = going[(best[going, 0] < _ceiling(traced, t, THRESHOLDS[k + 1 :])) & _promising(rows, t)]
     return best
 
 
@@ -150,29 +148,27 @@ def row_failures(rows: Functional) -> Tensor:
     return torch.where(deterministic, 0.0, certified.nan_to_num(1.0))
 
 
-def _prove_at(problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int) -> list[Proof]:
+def _prove_at(
+    problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int, known: Prefix
+) -> list[Proof]:
     spec = problem.specification
-    traced = trace(problem.network, posterior, spec.region, t)
+    traced = trace(problem.network, posterior, spec.region, t, known)
     best, row_slopes = plain.tolist(), [dict[int, Tensor]() for _ in range(len(problem))]
     if effort >= 1:
         failing = row_failures(evaluate(traced, spec, {})).sum(1) > DECIDED
         open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
         if len(open_inputs):
-            _improve(problem[open_inputs], posterior, t, open_inputs.tolist(), best, row_slopes)
+            part = problem[open_inputs]
+            again = trace(problem.network, posterior, part.specification.region, t, known[open_inputs])
+            _improve(part, again, open_inputs.tolist(), best, row_slopes)
     refined = [{k: chosen[i] for k, chosen in traced.refined.items()} for i in range(len(problem))]
     return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
 
 
 def _improve(
-    problem: Problem,
-    posterior: Gaussian,
-    t: float,
-    names: list[int],
-    best: list[float],
-    slopes: list[dict[int, Tensor]],
+    problem: Problem, traced: Trace, names: list[int], best: list[float], slopes: list[dict[int, Tensor]]
 ) -> None:
     """Optimise the slopes of some inputs, and enter what became better under their names."""
-    traced = trace(problem.network, posterior, problem.specification.region, t)
     chosen, rows = optimise(problem.network, traced, problem.specification)
     for i, value in enumerate(probability(traced, rows).tolist()):
         if value > best[names[i]]:
