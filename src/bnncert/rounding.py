@@ -16,6 +16,7 @@ UNIT = 2.0**-53
 TINY = 2.0**-1000  # stands for every underflow error; below any number that matters, far above the subnormals
 
 ALLOWANCE = 2.0**-26  # of p(1 - p): what a claim gives away beyond the rounding of its own computation
+LEAST = 2.0**-900  # of a probability worth claiming
 
 
 def gamma(terms: int) -> float:
@@ -24,7 +25,11 @@ def gamma(terms: int) -> float:
 
 
 def allow(lower: float, upper: float) -> tuple[float, float]:
-    """Certified bounds a little wider, so that a checker whose roundings differ still supports them; 0 and 1 stay."""
+    """Certified bounds a little wider, so that a checker whose roundings differ still supports them; 0 and 1 stay.
+
+    A lower bound near the underflow threshold says nothing and becomes 0.
+    """
+    lower = lower if lower > LEAST else 0.0
     return lower - ALLOWANCE * lower * (1 - lower), upper + ALLOWANCE * upper * (1 - upper)
 
 
