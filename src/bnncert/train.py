@@ -311,9 +311,9 @@ def _step(run: _Run, x: Tensor, y: Tensor, recipe: BayesByBackprop, count: int) 
 
 
 def _posterior(q: _Variational) -> Normal:
-    """In float64, where softplus is taken once more: the std is that of the trained rho, rounded once."""
+    """In float64; the std, like the mean, is a float32 number, so that files of it need no more."""
     mean, rho = q.mean.detach().cpu().double(), q.rho.detach().cpu().double()
-    return Normal(mean, functional.softplus(rho).masked_fill(~q.random.cpu(), 0))
+    return Normal(mean, functional.softplus(rho).float().double().masked_fill(~q.random.cpu(), 0))
 
 
 def _identity(network: Network, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> dict[str, Any]:
