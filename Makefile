@@ -4,12 +4,12 @@ VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types imports unit bench clean
+.PHONY: demo test lint types imports unit check bench clean
 
 demo: $(READY)
 	$(BIN)/bnncert demo --out demo
 
-test: lint types imports unit
+test: lint types imports unit check
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -23,7 +23,12 @@ imports: $(READY)
 
 # Two workers with a thread each: more threads than cores wait for each other.
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --ignore-glob='*/test_check_*'
+
+# The checker's own tests reach every branch of it.
+check: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 tests/test_check_*.py \
+		--cov=bnncert_check --cov-branch --cov-report=term:skip-covered --cov-fail-under=100
 
 # Needs BNNCERT_DATA: mnist_test.npz and posteriors/paper_*.npz
 bench: $(READY)
@@ -32,7 +37,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/methods.py cpu 50
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .coverage $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -23,6 +23,8 @@ def run(target: Path, posterior: Path, as_json: bool) -> int:
         verdicts = _verdicts(target, posterior)
     except CannotCheck as reason:
         verdicts = [Verdict(str(target), ERROR, reason.code, reason.message)]
+    except (OSError, ValueError) as error:  # a name that no file can have
+        verdicts = [Verdict(str(target), ERROR, "unreadable", str(error))]
     found = {verdict.status for verdict in verdicts}
     status = next((status for status in (REJECT, ERROR) if status in found), ACCEPT)
     if as_json:
@@ -37,7 +39,7 @@ def run(target: Path, posterior: Path, as_json: bool) -> int:
 
 
 def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
-    if not target.exists():
+    if not (target.is_dir() or target.is_file()):
         raise CannotCheck("unreadable", f"{str(target)!r} does not exist; name a certificate or a folder of results")
     model = read_model(posterior)
     if not target.is_dir():
@@ -63,7 +65,8 @@ def _line(verdict: Verdict) -> str:
         words.append(f"{verdict.claimed[0]!r} <= P_safe <= {verdict.claimed[1]!r}: {verdict.question}")
     else:
         words.append(verdict.message)
-    return "  ".join(words)
+    # A file's name must not look like a verdict of its own.
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in "  ".join(words))
 
 
 def main() -> None:

@@ -101,14 +101,15 @@ def _curve_intercept(kind: str, sign: int, slope: float, l: float, u: float) -> 
     a = arb(slope)
     values = [sign * _curve(kind, sign * arb(z)) - a * arb(z) for z in (l, u)]
     share = 1 - a / (height * rate)
-    if share < 1 and share >= 0:
+    if slope > 0 and share >= 0:
         root = share.sqrt()
         c = root.atanh() / rate
-        if not (-c < l or -c > u):
+        if not c.is_finite():
+            # The slope is near 2^-BITS, so c > 40 / rate: f is above its infimum, the line falls by at most slope |u|.
+            if rate * l < -40:
+                values.append(sign * lift - height - abs(a * arb(u)))
+        elif not (-c < l or -c > u):
             values.append(sign * lift - height * root + a * c)
-    elif slope > 0 and rate * l < -40 and not share < 0:
-        # The slope is below 2^-BITS, so c > 40 / rate: f is above its infimum, and the line falls by at most slope |u|.
-        values.append(sign * lift - height - abs(a * arb(u)))
     return min(lower_float(value) for value in values)
 
 

@@ -38,19 +38,19 @@ class Question:
         """In words, so that a reader sees what was certified."""
         size = "a box" if self.region.norm == "box" else f"{self.region.norm} ball of radius {self.region.eps!r}"
         clip = f" within [{self.clip[0]!r}, {self.clip[1]!r}]" if self.clip else ""
-        label = self.label
-        rows = f"{len(self.rows)} output rows positive" if label is None else f"class {label} before every other"
+        rivals = sorted(set(np.flatnonzero(self.rows == -1) % self.rows.shape[1]))
+        others = "every other" if len(rivals) == self.rows.shape[1] - 1 else ", ".join(map(str, rivals))
+        rows = f"{len(self.rows)} output rows positive" if self.label is None else f"class {self.label} before {others}"
         return f"{rows} on {size}{clip}"
 
     @property
     def label(self) -> int | None:
-        """The class that the rows put before every other one; None if they say something else."""
-        outputs = self.rows.shape[1]
-        for label in range(outputs):
-            rivals = np.delete(np.eye(outputs), label, 0)
-            if np.array_equal(self.rows, np.eye(outputs)[label] - rivals) and not self.offsets.any():
-                return label
-        return None
+        """The class that every row puts before another one; None if the rows say something else."""
+        label = int(self.rows[0].argmax())
+        rivals = np.eye(self.rows.shape[1])[self.rows.argmin(-1)]
+        differences = np.eye(self.rows.shape[1])[label] - rivals
+        says = np.array_equal(self.rows, differences) and not (rivals[:, label].any() or self.offsets.any())
+        return label if says else None
 
 
 def check_certificate(path: Path, model: Model) -> Verdict:
@@ -68,6 +68,8 @@ def check_certificate(path: Path, model: Model) -> Verdict:
             verdict = replace(verdict, question=question.describe(), label=question.label, eps=eps)
             _check_digests(header, question, tensors["x"].shape, model)
             supported = _supported(header, tensors, question, model)
+            if any(map(math.isnan, supported)):
+                raise CannotCheck("not-finite", "a probability could not be computed")
             verdict = replace(verdict, supported=supported)
             _compare(claimed, supported)
     except Reason as reason:

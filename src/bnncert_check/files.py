@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import math
+import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -36,10 +39,14 @@ UNREADABLE = (
 )
 
 
+UNPACKABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, EOFError, RuntimeError)
+MEMBER = re.compile(r"[Wb]\d+_(mean|std)|meta")
+
+
 def read_safetensors(path: Path, schema: str) -> tuple[dict[str, Any], Tensors]:
     """Our JSON header and the tensors: 8 bytes of length, a JSON index, then the data."""
     try:
-        content = path.read_bytes()
+        content = _regular(path).read_bytes()
         length = int.from_bytes(content[:8], "little")
         if not len(content) >= 8 + length or not 2 <= length <= LARGEST_HEADER:
             raise ValueError("the index is longer than the file")
@@ -52,6 +59,13 @@ def read_safetensors(path: Path, schema: str) -> tuple[dict[str, Any], Tensors]:
     if not isinstance(header, dict) or header.get("schema") != schema:
         raise CannotCheck("unsupported", f"{str(path)!r} is not of schema {schema}")
     return header, tensors
+
+
+def _regular(path: Path) -> Path:
+    """Not a folder, and nothing that would be read for ever."""
+    if not path.is_file():
+        raise OSError("no such file")
+    return path
 
 
 def strict_json(text: str) -> Any:
@@ -73,14 +87,14 @@ def _tensor(entry: dict[str, Any], data: memoryview) -> NDArray[Any]:
 
 
 def read_npz(path: Path) -> Tensors:
-    """All arrays; pickles, object arrays and archives that unpack to too much are refused."""
+    """The arrays of a posterior; pickles, object arrays and archives that unpack to too much are refused."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(_regular(path)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
                 raise ValueError("it unpacks to too much")
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (*UNREADABLE, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+            return {name: file[name] for name in file.files if MEMBER.fullmatch(name)}
+    except (*UNREADABLE, *UNPACKABLE) as error:
         raise CannotCheck("unreadable", f"{str(path)!r} is not an .npz of plain arrays ({error})") from error
 
 

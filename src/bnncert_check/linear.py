@@ -2,7 +2,8 @@
 
 A row A of z = Wh, W in Wc ± Wr, is bounded by A Wc h - |A| Wr |h|, and |h| by its chord κh + δ over the box of h: the
 best linear bound there is, and A⁺ Wl + A⁻ Wu where h >= 0. A walk may stop at any layer, since its input lies in a box:
-the best of all stops is taken, which is never worse than interval arithmetic.
+the best stop is taken. Narrower hidden intervals may choose worse lines, so two ways to get them are tried: stops at
+the last layer and at the input only, which is never worse than interval arithmetic, and stops everywhere.
 """
 
 from __future__ import annotations
@@ -109,34 +110,43 @@ Step = BoxStep | ActivationStep | MaxStep
 
 def row_bounds(model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array) -> Array:
     """rows·y + offsets [R] from below, for all weights of the box and all x of the region."""
+    bounds = _row_bounds(model, weights, region, rows, offsets, everywhere=False)
+    if (bounds > 0).all():
+        return bounds
+    return np.asarray(np.maximum(bounds, _row_bounds(model, weights, region, rows, offsets, everywhere=True)))
+
+
+def _row_bounds(
+    model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array, everywhere: bool
+) -> Array:
     steps: list[Step] = []
     h = Interval(region.lower, region.upper)
     for i, layer in enumerate(model.layers):
         if isinstance(layer, Linear):
             step = BoxStep(layer, fixed_or(layer, weights.lower), fixed_or(layer, weights.upper), h)
             steps.append(step)
-            h = _outputs(steps, region, step, model.layers[i + 1] if i + 1 < len(model.layers) else None)
+            h = _outputs(steps, region, step, model.layers[i + 1] if i + 1 < len(model.layers) else None, everywhere)
         elif isinstance(layer, MaxPool):
             steps.append(MaxStep(layer, h))
             h = maximum(layer, h)
         else:
             steps.append(ActivationStep(lines(layer, h.lower, h.upper, *default_slopes(layer, h.lower, h.upper)), h))
             h = Interval(*image(layer, h.lower, h.upper))
-    return down(np.maximum(_walk(steps, region, rows), h.minimum(rows)) + offsets)
+    return down(np.maximum(_walk(steps, region, rows, everywhere), h.minimum(rows)) + offsets)
 
 
-def _outputs(steps: list[Step], region: Region, step: BoxStep, following: Layer | None) -> Interval:
+def _outputs(steps: list[Step], region: Region, step: BoxStep, following: Layer | None, everywhere: bool) -> Interval:
     """The interval of the last step's outputs: all by rows of a dense layer, of others those whose sign is open."""
     if isinstance(step.layer, Dense):
         unit = np.eye(step.layer.outputs)
-        return Interval(_walk(steps, region, unit), -_walk(steps, region, -unit))
+        return Interval(_walk(steps, region, unit, everywhere), -_walk(steps, region, -unit, everywhere))
     lower, upper = _one_layer(step)
     chosen = np.flatnonzero(worth_rows(lower, upper, following))
     if step.layer.pool or (len(steps) == 1 and region.is_box):
         chosen = chosen[:0]  # rows would find the same
     for rows, places in unit_rows(chosen, step.layer.outputs):
-        lower[places] = np.maximum(lower[places], _walk(steps, region, rows))
-        upper[places] = np.minimum(upper[places], -_walk(steps, region, -rows))
+        lower[places] = np.maximum(lower[places], _walk(steps, region, rows, everywhere))
+        upper[places] = np.minimum(upper[places], -_walk(steps, region, -rows, everywhere))
     return Interval(lower, upper)
 
 
@@ -183,13 +193,14 @@ def center_radius(h: Interval) -> tuple[Array, Array]:
     return center, np.maximum(up(h.upper - center), up(center - h.lower))
 
 
-def _walk(steps: list[Step], region: Region, rows: Array) -> Array:
-    """Lower bounds [R] of rows·(last step's output): the best of stopping before any of the steps."""
+def _walk(steps: list[Step], region: Region, rows: Array, everywhere: bool) -> Array:
+    """Lower bounds [R] of rows·(last step's output): the best of stops at the last step and the input, or anywhere."""
     constant, best = np.zeros(len(rows)), np.full(len(rows), -np.inf)
     for step in reversed(steps):
         rows, gained = step.pull(rows)
         constant = down(constant + gained)
-        best = np.maximum(best, down(constant + step.h.minimum(rows)))
+        if everywhere or step is steps[-1]:
+            best = np.maximum(best, down(constant + step.h.minimum(rows)))
     at_input: Array = np.maximum(best, down(constant + region.minimum(rows)))
     return at_input
 

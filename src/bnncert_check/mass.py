@@ -101,8 +101,6 @@ def _between(tail: Tail, a: arb, b: arb) -> arb:
     """P(a <= Z <= b) for a law that is symmetric about 0."""
     if a <= 0 and b >= 0:
         return 1 - tail(-a) - tail(b)
-    if a > b:
-        return arb(0)
     return tail(a) - tail(b) if a > 0 else tail(-b) - tail(-a)
 
 

@@ -59,8 +59,9 @@ class Posterior:
 
     @property
     def random(self) -> NDArray[np.bool_]:
-        """Which weights have no atoms."""
-        return self.fields["low"] < self.fields["high"] if self.family == "uniform" else self.spread > 0
+        """Which weights have no atoms; one that is cut to a point is none of them."""
+        wide = self.fields["low"] < self.fields["high"] if "low" in self.fields else np.ones(len(self.center), bool)
+        return wide if self.family == "uniform" else wide & (self.spread > 0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,849 @@
+"""Mutants of the checker: each breaks one rule of `bnncert_check`, and each is caught accepting something false.
+
+A mutant is the whole package, imported afresh with one piece of its text replaced. A fixed suite runs against it:
+forged certificates of tiny networks whose P_safe is known, and bounds whose exact value is known. It is killed if it
+accepts a claim that is false or that the format forbids, or if a bound lies on the wrong side; an exception kills
+nothing. The checker itself passes the suite, and accepts true claims on the same evidence.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise, permutations, product
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from flint import arb, ctx
+from mpmath import mpf
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+import bnncert_check
+from bnncert_check.files import digest
+
+Checker: TypeAlias = Any  # the package, as it is or mutated
+Claim: TypeAlias = tuple[float | str, float | str]  # lower and upper; a string as it stands in the file
+Evidence: TypeAlias = tuple[str, dict[str, Any], dict[str, Any]]  # kind, evidence, tensors
+
+SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in Path(bnncert_check.__file__).parent.glob("*.py")}
+U, ETA = 2.0**-53, 2.0**-1074
+
+# A line names a module; below it: name ¦ text that occurs once in the module ¦ what takes its place.
+TABLE = """
+arithmetic
+up goes down ¦ np.nextafter(x, math.inf) ¦ np.nextafter(x, -math.inf)
+down goes up ¦ np.nextafter(x, -math.inf) ¦ np.nextafter(x, math.inf)
+the unit roundoff is half ¦ UNIT, ETA = 2.0**-53 ¦ UNIT, ETA = 2.0**-54
+γ without n ¦ return (n + SPARE) * UNIT ¦ return SPARE * UNIT
+no spare roundings ¦ SPARE = 16 ¦ SPARE = 0
+no floor under errors ¦ return 4 * (n + SPARE) * ETA ¦ return 0.0
+matmul_error without γ ¦ up(gamma(n) * (a @ b) + floor_of_errors(n)) ¦ up(floor_of_errors(n) + 0 * (a @ b))
+matmul_up without its error ¦ up(a @ b + matmul_error(a, b)) ¦ up(a @ b)
+dot_down adds its error ¦ down(terms.sum(-1) - up(error)) ¦ down(terms.sum(-1) + up(error))
+error of what is left after cancelling ¦ gamma(n) * np.abs(terms).sum(-1) ¦ gamma(n) * abs(terms.sum(-1))
+dot_up is dot_down ¦ return -dot_down(-a, b) ¦ return dot_down(a, b)
+sqrt_up goes down ¦ up(np.sqrt(x)) ¦ down(np.sqrt(x))
+lower_float takes the nearest ¦ return value if arb(value) <= end else math.nextafter(value, -math.inf) ¦ return value
+lower_float of the midpoint ¦ end = x.lower() ¦ end = x.mid()
+upper_float is lower_float ¦ return -lower_float(-x) ¦ return lower_float(x)
+tails
+Q of z, not z/√2 ¦ (z / arb(2).sqrt()).erfc() / 2 ¦ z.erfc() / 2
+tails without their error ¦ RELATIVE_ERROR = 2.0**-48 ¦ RELATIVE_ERROR = 0.0
+upper tails go down ¦ * (1 + RELATIVE_ERROR) ¦ * (1 - RELATIVE_ERROR)
+E|N| without its error ¦ ABSOLUTE_ERROR = 2.0**-48 ¦ ABSOLUTE_ERROR = 0.0
+E|N| without its noise ¦ return up(np.abs(a) + up(s * (value + ABSOLUTE_ERROR))) ¦ return up(np.abs(a))
+region
+ends rounded inward ¦ (down(x - eps), up(x + eps)) ¦ (up(x - eps), down(x + eps))
+the region is its centre ¦ (down(x - eps), up(x + eps)) ¦ (x, x)
+A⁺ and A⁻ swapped ¦ np.where(rows > 0, self.lower, self.upper) ¦ np.where(rows > 0, self.upper, self.lower)
+dual norms swapped ¦ if self.norm == "l2" else ¦ if self.norm == "l1" else
+radius forgotten ¦ up(self.eps * dual) ¦ up(dual)
+one end of the box ¦ bool(((self.lower <= point) & (point <= self.upper)).all()) ¦ bool((self.lower <= point).all())
+points outside the clip range ¦ if clip is not None and not ((clip[0] <= ¦ if False and not ((clip[0] <=
+l2 without a square ¦ <= eps**2 ¦ <= eps
+a radius of NaN ¦ if not 0 <= eps < math.inf: ¦ if eps < 0 or eps == math.inf:
+activations
+no kink ¦ np.where((l < 0) & (u > 0), 0.0, np.inf) ¦ np.inf
+the better end ¦ np.minimum(*ends) ¦ np.maximum(*ends)
+intercept rounded up ¦ down(bent(activation.slope, z) - up(slope * z)) ¦ up(bent(activation.slope, z) - down(slope * z))
+upper line of f, not of its mirror image ¦ -u, -l, mirror=True) ¦ -u, -l)
+slopes swapped ¦ Lines(lower_slope, below, upper_slope, above) ¦ Lines(upper_slope, below, lower_slope, above)
+image rounded inward ¦ np.where(z >= 0, z, down(alpha * z) ¦ np.where(z >= 0, z, up(alpha * z)
+no tangent point ¦ elif not (-c < l or -c > u): ¦ elif False:
+no flat tangent ¦ if rate * l < -40: ¦ if False:
+linear
+A⁺ and A⁻ swapped ¦ np.where(rows > 0, self.lower, self.upper) ¦ np.where(rows > 0, self.upper, self.lower)
+the radius helps ¦ rows @ center.T - spread * slope ¦ rows @ center.T + spread * slope
+errors unpaid ¦ up(dot_up(error, h.magnitude) + dot_up( ¦ up(dot_up(
+δ unpaid ¦ + dot_up(matmul_up(magnitude, radius.T), lift)) ¦ )
+κ is 1 below 0 ¦ np.where(h.lower >= 0, 1.0, -1.0) ¦ 1.0
+δ at the better end ¦ np.where(mixed, np.maximum(*ends), 0.0) ¦ np.where(mixed, np.minimum(*ends), 0.0)
+δ rounded down ¦ up(np.abs(end) - down(slope * end)) ¦ down(np.abs(end) - up(slope * end))
+intercepts swapped ¦ positive, self.lines.lower, self.lines.upper ¦ positive, self.lines.upper, self.lines.lower
+the product of slopes unpaid ¦ down(constant - dot_up(rounding, self.h.magnitude)) ¦ constant
+upper end not negated ¦ -_walk(steps, region, -unit, everywhere)) ¦ _walk(steps, region, -unit, everywhere))
+offsets subtracted ¦ h.minimum(rows)) + offsets) ¦ h.minimum(rows)) - offsets)
+constants forgotten at a stop ¦ down(constant + step.h.minimum(rows)) ¦ step.h.minimum(rows)
+a stop at 0 ¦ np.full(len(rows), -np.inf) ¦ np.zeros(len(rows))
+concentration
+offsets subtracted ¦ value = down(value + offsets) ¦ value = down(value - offsets)
+Q(t) without its factor ¦ total = ends * normal_tail ¦ total = normal_tail
+ends at half price ¦ total = ends * normal_tail(arb(proof.t)) ¦ total = ends * normal_tail(arb(proof.t)) / 2
+only the first row ¦ zip(value.tolist(), lipschitz.tolist(), strict=True) ¦ zip(value.tolist()[:1], lipschitz.tolist())
+the worst row instead of all ¦ total += _row_failure(m, L) ¦ total = max(total, _row_failure(m, L))
+no noise, no failure ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(0)
+NaN is safe ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(1) if m <= 0 else arb(0)
+Q of a negative m ¦ normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1) ¦ normal_tail(arb(m) / arb(lipschitz))
+steep lines on dead ReLUs ¦ np.where(dead, 0.0, below), np.where(dead, 0.0, above) ¦ np.where(dead, 0.0, below), above
+lower ends without noise ¦ down(low - up(proof.t * low_noise)) ¦ low
+upper ends without noise ¦ -down(high - up(proof.t * high_noise)) ¦ -high
+upper end not negated ¦ , -down(high - ¦ , down(high -
+off if it may be off ¦ off = (upper <= 0) & ¦ off = (lower <= 0) &
+upper ends free ¦ int((high_noise > 0).sum() + ((low_noise ¦ int(((low_noise
+lower ends free ¦ int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum()) ¦ int((high_noise > 0).sum())
+the last layer charged ¦ ends += int( ¦ ends = int(
+LeakyReLUs off ¦ layer.kind == "ReLU" ¦ layer.slope is not None
+rows' slopes with old intercepts ¦ ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope),
+    ¦ ActivationStep(replace(step.lines, lower_slope=own),
+σ for σ² ¦ up(std * std) if std.any() ¦ up(std) if std.any()
+L² for L ¦ return value, sqrt_up(up(tally.squared + dot_up(shared, shared))) ¦ return value, up(tally.squared)
+errors of means unpaid ¦ down(pulled[:, -1] - error) ¦ pulled[:, -1]
+rows for their squares ¦ matmul_up(up(rows * rows), step.variance.T) ¦ matmul_up(magnitude, step.variance.T)
+only the first layer's noise ¦ squared=up(tally.squared + _reach(step, variances)) ¦ squared=_reach(step, variances)
+s² for s ¦ std = sqrt_up(std) ¦ std = up(std)
+E F forgotten ¦ down(tally.value - expected) ¦ tally.value
+no input fold ¦ tally = replace(tally, input_std=std[:, :-1]) ¦ pass
+bias noise forgotten ¦ return up(reach + bias) ¦ return reach
+radius forgotten in the reach ¦ up(step.region.eps * sqrt_up(own.max(-1))) ¦ sqrt_up(own.max(-1))
+shared noise of the centre ¦ up(dot_up(size, spread) + dot_up(error, h.magnitude)) ¦ dot_up(error, h.magnitude)
+errors of factors unpaid ¦ up(dot_up(size, spread) + dot_up(error, h.magnitude)) ¦ dot_up(size, spread)
+the centre's error unpaid ¦ up(up(high - low) + up(dot_up(size, spread) ¦ up(up(dot_up(size, spread)
+shared noise of one layer ¦ total = tally.center + np.stack(centers, -1) ¦ total = np.stack(centers, -1)
+radius of one layer ¦ up(up(tally.radius + np.stack(radii, -1)) + up( ¦ up(np.stack(radii, -1) + up(
+fold without noise ¦ dot_up(expected_magnitude(rows, std), radius) ¦ dot_up(np.abs(rows), radius)
+fold with half the radius ¦ (expected_magnitude(rows, std), radius) ¦ (expected_magnitude(rows, std), radius / 2)
+dual norms swapped ¦ if region.norm == "l2": ¦ if region.norm == "l1":
+l1 noise of one input ¦ up(_maximal_gain(rows.shape[-1]) * std.max(-1)) ¦ std.max(-1)
+radius rounded down ¦ np.maximum(up(h.upper - center), up( ¦ np.maximum(down(h.upper - center), down(
+sqrt(1/π) for sqrt(2/π) ¦ upper_float((2 / arb.pi()).sqrt()) ¦ upper_float((1 / arb.pi()).sqrt())
+sqrt(2 ln n) for sqrt(2 ln 2n) ¦ arb(2 * n).log() ¦ arb(n).log()
+mass
+empty made non-empty ¦ return WeightBox(lower, upper) if (lower <= upper).all() else None
+    ¦ return WeightBox(np.minimum(lower, upper), np.maximum(lower, upper))
+atoms anywhere ¦ if not (inside | random).all(): ¦ if False:
+product without its error ¦ math.nextafter(product * (1 - slack), 0.0) ¦ product
+upper product underflows ¦ product * (1 + 2 * slack) + SMALLEST ¦ product * (1 + 2 * slack)
+lower product underflows ¦ if product > SMALLEST else 0.0 ¦ if product > 0 else 0.0
+failures joined the other way ¦ up if side == DOWN else down) ¦ down if side == DOWN else up)
+mass rounded up ¦ max(math.nextafter(1 - failure, 0.0), product) ¦ max(math.nextafter(1 - failure, 2.0), product)
+an odd one out ¦ failures = np.append(failures, 0.0) ¦ failures = failures[:-1]
+z without scale ¦ (bound(bound(end) / scale) for end ¦ (bound(bound(end)) for end
+±2λσ for ±λσ ¦ (bound(bound(end) / scale) for end ¦ (bound(bound(end) / (scale / 2)) for end
+z rounded to the wrong side ¦ (bound(bound(end) / scale) for end ¦ (other(other(end) / scale) for end
+one tail in the table ¦ other(tails(left[quick]) + tails(right[quick])) ¦ other(tails(left[quick]))
+table for one side ¦ (left >= 1) & (right >= 1) ¦ ((left >= 1) | (right >= 1))
+failure rounded down ¦ min(upper_float(1 - probability), 1.0) ¦ min(lower_float(1 - probability), 1.0)
+right tail forgotten ¦ return 1 - tail(-a) - tail(b) ¦ return 1 - tail(-a)
+far tail forgotten ¦ return tail(a) - tail(b) if ¦ return tail(a) if
+Laplace without its half ¦ (-z).exp() / 2 ¦ (-z).exp()
+Student's far tail with df for df/2 ¦ beta_lower(n / 2, half, 1) / 2 ¦ beta_lower(n, half, 1) / 2
+uniform beyond its support ¦ arb(min(u, high)) - arb(max(l, low)) ¦ arb(u) - arb(l)
+truncation forgotten ¦ for end in (max(l, low), min(u, high), low, high) ¦ for end in (l, u, low, high)
+truncated without normaliser ¦ / _between(normal_tail, ends[2], ends[3]) ¦ / 1
+cells beyond lower ends ¦ (parent.lower[weight] <= low and high <= parent.upper[weight]) ¦ high <= parent.upper[weight]
+cells beyond upper ends ¦ (parent.lower[weight] <= low and high <= parent.upper[weight]) ¦ parent.lower[weight] <= low
+only the pairs that are named ¦ for j, i in combinations(range(len(cells)), 2): ¦ for i, j in separators:
+separators by lower ends ¦ if not (first[1] < second[0] or ¦ if not (first[0] < second[0] or
+atoms counted twice ¦ first[1] == second[0] and posterior.random[weight] ¦ first[1] == second[0]
+cells rounded up ¦ sum((arb(mass(posterior, cell, DOWN)) ¦ sum((arb(mass(posterior, cell, UP))
+pairs rounded down ¦ -arb(mass(posterior, joint, UP)) ¦ -arb(mass(posterior, joint, DOWN))
+depth one less ¦ if size < depth: ¦ if size + 1 < depth:
+model
+narrow intervals are atoms ¦ return wide if self.family == "uniform" else
+    ¦ return
+weights transposed ¦ reshape(*flat.shape[:-1], self.inputs, self.outputs)
+    ¦ reshape(*flat.shape[:-1], self.outputs, self.inputs).swapaxes(-1, -2)
+negative weights of mixtures ¦ or not min(weights) >= 0 or ¦ or
+negative scales ¦ or not (posterior.spread >= 0).all() ¦
+LeakyReLUs of any slope ¦ if fields or not 0 <= (slope or 0) < 1: ¦ if fields:
+certificate
+claims need not be probabilities ¦ if not 0 <= lower <= upper <= 1: ¦ if False:
+exponents of claims ignored ¦ float.fromhex(header["claim"][end]) ¦ float.fromhex(header["claim"][end].split("p")[0])
+digests unchecked ¦ if header["digests"][name] != value: ¦ if False:
+posterior's digest unchecked ¦ if header["digests"][name] != value:
+    ¦ if name != "posterior" and header["digests"][name] != value:
+lower claim against the upper bound ¦ if not claimed[0] <= supported[0]: ¦ if not claimed[0] <= supported[1]:
+upper claim against the lower bound ¦ if not claimed[1] >= supported[1]: ¦ if not claimed[1] >= supported[0]:
+any lower end is supported ¦ if not claimed[0] <= supported[0]: ¦ if False:
+only the first box proved ¦ for i, box in enumerate(boxes): ¦ for i, box in enumerate(boxes[:1]):
+all rows but the last ¦ np.flatnonzero(~(bounds > 0)) ¦ np.flatnonzero(~(bounds[:-1] > 0))
+NaN is positive ¦ np.flatnonzero(~(bounds > 0)) ¦ np.flatnonzero(bounds <= 0)
+union rounded up ¦ return lower_float(_union( ¦ return upper_float(_union(
+Bonferroni of depth 3 ¦ alternating_mass(posterior, boxes, 2) ¦ alternating_mass(posterior, boxes, 3)
+inclusion-exclusion of odd depth ¦ mass(posterior, boxes, len(boxes)) ¦ mass(posterior, boxes, 3)
+negative indices ¦ not 0 <= value < count ¦ not value < count
+weights ignored ¦ lower += arb(weight) * arb(max( ¦ lower += arb(max(
+only the first component ¦ zip(model.weights, model.components, components, strict=True)
+    ¦ zip(model.weights[:1], model.components, components)
+lower bound rounded up ¦ return lower_float(lower / total) ¦ return upper_float(lower / total)
+upper bound rounded down ¦ min(upper_float(upper / total), 1.0) ¦ min(lower_float(upper / total), 1.0)
+points anywhere ¦ if not question.region.contains(point, question.clip): ¦ if False:
+row not negated ¦ rows, offsets = -question.rows[row ¦ rows, offsets = question.rows[row
+offset not negated ¦ -question.offsets[row : row + 1] ¦ question.offsets[row : row + 1]
+any threshold ¦ if not 0 < t < math.inf: ¦ if False:
+any slope ¦ if not ((slopes >= 0) & (slopes <= 1)).all(): ¦ if False:
+folder
+claims without certificates ¦ if (result.get("lower"), result.get("upper")) != (0, 1): ¦ if False:
+lines need not repeat their claim ¦ {"lower": lower, "upper": upper, "eps": ¦ {"eps":
+"""
+
+
+def mutants() -> Iterator[tuple[str, str, str, str]]:
+    """Name, module, original and mutated text; a line that starts with a space goes on with the one above."""
+    module = ""
+    for line in re.sub(r"\n +", " ", TABLE.strip()).splitlines():
+        name, *texts = re.split(r" ¦ ?", line)
+        module = module if texts else name
+        if texts:
+            yield f"{module}: {name}", module, *texts
+
+
+class Wrong(Exception):  # noqa: N818 (an outcome, not a fault)
+    """Something false was accepted, or a bound is on the wrong side."""
+
+
+def never(outcome: bool, what: str) -> None:
+    if outcome:
+        raise Wrong(what)
+
+
+def never_above(value: Any, bound: Any, what: str) -> None:
+    """NaN is no bound at all, so it is not a wrong one."""
+    never(bool(value > bound), what)
+
+
+# ---- import of a mutant ----------------------------------------------------------------------------------------------
+
+
+class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the package in texts instead of files."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.texts = texts
+
+    def find_spec(self, name: str, *_: object) -> Any:
+        root, _, stem = name.partition(".")
+        return importlib.util.spec_from_loader(name, self, is_package=not stem) if root == "bnncert_check" else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(_compiled(self.texts[module.__name__.partition(".")[2] or "__init__"]), module.__dict__)
+
+
+@cache
+def _compiled(text: str) -> Any:
+    return compile(text, "<bnncert_check>", "exec")
+
+
+@contextmanager
+def imported(texts: dict[str, str]) -> Iterator[Checker]:
+    """The package made of these texts; other tests get their modules back."""
+
+    def modules() -> list[str]:
+        return [name for name in sys.modules if name.partition(".")[0] == "bnncert_check"]
+
+    saved, finder = {name: sys.modules.pop(name) for name in modules()}, Sources(texts)
+    sys.meta_path.insert(0, finder)
+    try:
+        checker: Checker = importlib.import_module("bnncert_check")
+        if texts["tails"] == SOURCES["tails"]:
+            checker.tails._table = bnncert_check.tails._table  # made once
+        yield checker
+    finally:
+        sys.meta_path.remove(finder)
+        for name in modules():
+            del sys.modules[name]
+        sys.modules.update(saved)
+
+
+# ---- certificates ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Layers: (inputs, outputs) with a bias, the name of an activation, or the slope of a LeakyReLU. The posterior's
+    fields are flat: W0, b0, W1, b1, ...; several components make a mixture."""
+
+    layers: tuple[Any, ...]
+    components: tuple[dict[str, Any], ...]
+    x: Any = (0.0,)
+    eps: float = 0.0
+    rows: Any = ((1.0,),)
+    offsets: Any = (0.0,)
+    norm: str = "linf"
+    clip: tuple[float, float] | None = None
+    family: str = "normal"
+    weights: tuple[float, ...] = (1.0,)
+
+    @property
+    def network(self) -> dict[str, Any]:
+        def entry(layer: Any) -> dict[str, Any]:
+            if isinstance(layer, tuple):
+                return {"type": "Dense", "inputs": layer[0], "outputs": layer[1], "bias": True}
+            return {"type": layer} if isinstance(layer, str) else {"type": "LeakyReLU", "slope": layer}
+
+        return {"input_shape": [len(self.x)], "layers": [entry(layer) for layer in self.layers]}
+
+    def write(self, path: Path) -> None:
+        """The posterior."""
+        shapes = [shape for layer in self.layers if isinstance(layer, tuple) for shape in (layer, layer[1:])]
+        header: dict[str, Any] = {"schema": "bnncert-posterior/1", "network": self.network, "family": self.family}
+        tensors, mixture = {}, len(self.components) > 1
+        for i, (name, values) in ((i, item) for i, part in enumerate(self.components) for item in part.items()):
+            parts = np.split(np.array(values, float), np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+            for k, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
+                key = f"{f'{i}.' if mixture else ''}{'Wb'[k % 2]}{k // 2}_{name}"
+                tensors[key] = np.ascontiguousarray(part.T.reshape(*part.shape[1:], *shape))
+        if mixture:
+            header |= {"family": "mixture", "weights": [weight.hex() for weight in self.weights]}
+            header["components"] = [{"family": self.family}] * len(self.components)
+        save_file(tensors, path, {"bnncert": json.dumps(header)})
+
+    @property
+    def digests(self) -> dict[str, str]:
+        def arrays(*values: Any) -> list[Any]:
+            return [np.array(value, float) for value in values]
+
+        own = [digest({"family": self.family, "tensors": list(p)}, arrays(*p.values())) for p in self.components]
+        mixture = {"family": "mixture", "weights": [weight.hex() for weight in self.weights], "components": own}
+        question = arrays([self.x], [self.eps], [self.rows], [self.offsets])
+        found = {"architecture": digest(self.network), "posterior": digest(mixture) if own[1:] else own[0]}
+        found["specification"] = digest({"norm": self.norm, "clip": self.clip}, question)
+        return found | {"problem": digest(list(found.values()))}
+
+
+@dataclass(frozen=True)
+class Case:
+    """P_safe (at least, at most; None where the format forbids the certificate), false claims, and one that holds."""
+
+    name: str
+    problem: Problem
+    evidence: Evidence
+    truth: tuple[Any, Any] | None
+    false: list[Claim]
+    true: Claim | None = None
+    changes: dict[str, Any] = field(default_factory=dict)  # of the header
+
+    @property
+    def claims(self) -> dict[str, Claim]:
+        return {f"false{i}": claim for i, claim in enumerate(self.false)} | ({"true": self.true} if self.true else {})
+
+    def write(self, folder: Path, number: int) -> None:
+        problem, (kind, evidence, tensors) = self.problem, self.evidence
+        problem.write(folder / f"{number}.posterior")
+        question = {"x": problem.x, "rows": problem.rows, "offsets": problem.offsets}
+        arrays = {name: np.array(values, float) for name, values in (question | tensors).items()}
+        region = {"norm": problem.norm, "clip": problem.clip, "eps": float(problem.eps).hex()}
+        for name, claim in self.claims.items():
+            lower, upper = (end if isinstance(end, str) else float(end).hex() for end in claim)
+            header = {"schema": "bnncert-certificate/1", "kind": kind, "evidence": evidence, "region": region}
+            header |= {"digests": problem.digests, "claim": {"lower": lower, "upper": upper}} | self.changes
+            save_file(arrays, folder / f"{number}.{name}", {"bnncert": json.dumps(header)})
+
+
+def accepted(checker: Checker, folder: Path, number: int, name: str) -> bool:
+    try:
+        model = checker.read_model(folder / f"{number}.posterior")
+    except checker.CannotCheck:
+        return False
+    return bool(checker.check_certificate(folder / f"{number}.{name}", model).status == checker.ACCEPT)
+
+
+def smooth(t: float = 3.0, point: Any = None, row: int = 0, parts: int = 1, **slopes: Any) -> Evidence:
+    """Concentration; with a point also for the upper bound of every component. Slopes by the tensor's name."""
+    upper = None if point is None else {"row": row, "failure": {"t": t.hex()}}
+    tensors: dict[str, Any] = {f"c0.{name}": values for name, values in slopes.items()}
+    tensors |= {} if point is None else {f"c{i}.point": point for i in range(parts)}
+    return "concentration", {"components": [{"lower": {"t": t.hex()}, "upper": upper}] * parts}, tensors
+
+
+def boxes(*chosen: tuple[Any, float], rule: str = "cells", **union: Any) -> Evidence:
+    """Boxes of so many spreads about a centre; without any the posterior's own."""
+    entries = [{"draw": i, "steps": steps} for i, (_, steps) in enumerate(chosen)] or [{"draw": None, "steps": 1}]
+    growth = {"step": 1.0, "rho": 0.0, "zero_gradient_only": False}
+    evidence = {"boxes": entries, "growth": growth, "union": {"rule": rule} | union}
+    return "boxes", evidence, {f"center{i}": center for i, (center, _) in enumerate(chosen)}
+
+
+def fields(mean: Any, std: Any = 0.0, **others: Any) -> tuple[dict[str, Any]]:
+    return ({"mean": mean, "std": np.zeros(len(mean)) + std} | others,)
+
+
+def cdf(z: float) -> float:
+    return float(mpmath.ncdf(z))
+
+
+def case(
+    name: str, layers: Any, mean: Any, std: Any, proof: Evidence, most: Any, false: float, true: float = 0, **more: Any
+) -> Case:
+    """P_safe is at most `most`, so `false` is too high; `true` is not."""
+    claim = (true, 1) if true else None
+    return Case(name, Problem(layers, fields(mean, std), **more), proof, (true, most), [(false, 1)], claim)
+
+
+LINE, RELU, LEAKY = ((1, 1),), ((1, 1), "ReLU", (1, 1)), ((1, 1), 0.5, (1, 1))
+FLAT, STEEP = ({"lower_slopes1": [slope], "upper_slopes1": [slope]} for slope in (0.0, 1.0))
+TRAPS = list(permutations((2.0**54, -1.0, -(2.0**54))))  # the sum is -1; in some order 0 in float64
+MEAN, VARIANCE = 64 * math.sqrt(2 / math.pi), 64 * (1 - 2 / math.pi)  # of Σ|w_j| over 64 weights
+CANTELLI = VARIANCE / (VARIANCE + (MEAN - 41) ** 2)  # P(Σ|w_j| < 41) is below
+
+
+def line_cases() -> Iterator[Case]:
+    """One layer: P_safe in closed form, or below Cantelli's bound."""
+    settings = [(4, 0, 10, 50, 1, 0), (0.1, 0, 0.1, 0.0125, 1, 0), (0, 1, 1, 1.25, 1, 0), (1, 0, 1, -5, -4, -15)]
+    for (w, b, x, bias, row, offset), sign in product(settings, (1, -1)):  # one of the two bounds is sharp
+        problem = Problem(LINE, fields([0, sign * bias], [w, b]), [x], rows=[[row]], offsets=[sign * offset])
+        p = cdf(1.25 * sign)
+        true = (p - 1e-9, 1) if sign > 0 else (0, p + 1e-9)
+        yield Case("a Gaussian sum", problem, smooth(point=[x]), (p, p), [(p + 1e-9, 1), (0, p - 1e-9)], true)
+    p, two = 2 * cdf(1) - 1, {"rows": [[1], [-1]], "offsets": [1, 1]}
+    yield case("|b| < 1", LINE, [0, 0], [0, 1], smooth(), p, p + 1e-9, p - 1e-9, **two)
+    yield case("nine σ", LINE, [0, 9], [0, 1], smooth(), 1 - Fraction(1, 10**19), 1, 1 - 2 * U)
+    for norm in ("linf", "l2", "l1"):
+        p, problem = 2 * cdf(1.5) - 1, Problem(LINE, fields([0, 0.3], [0.1, 0]), eps=2, norm=norm)
+        yield Case(f"|w| < 3/2 σ, {norm}", problem, smooth(), (p, p), [(0.9, 1), (0, 0.8)], (0.75, 1))
+    yield case("m is negative", LINE, [0, 0.05], [1, 0], smooth(), 2 * cdf(0.05) - 1, 0.2, eps=1)
+    for n, bias, eps, norm, p in (
+        (64, 41, 1, "linf", CANTELLI),
+        (100, 14, 2, "l2", 200 / (200 + 51**2)),  # Cantelli again: |w|² < 49, of mean 100 and variance 200
+        (100, 5, 2, "l1", (2 * cdf(2.5) - 1) ** 100),
+    ):
+        mean, std = [0] * n + [bias], [1] * n + [0]
+        yield case(f"eps |w| < b, {norm}", ((n, 1),), mean, std, smooth(), p, 0.5, x=[0] * n, eps=eps, norm=norm)
+    for (norm, bias), evidence in product((("l2", 2.4), ("l1", 1.5)), (smooth(), boxes())):
+        yield case("2|(1, 1)| > b", ((2, 1),), [1, 1, bias], 0, evidence, 0, 0.5, x=[0, 0], eps=2, norm=norm)
+    for trap, evidence in product(TRAPS, (smooth(), boxes())):
+        yield case("cancels", ((1, 3),), [0] * 3 + [*trap], 0, evidence, 0, 0.5, rows=[[1] * 3], offsets=[0.5])
+
+
+def hidden_cases() -> Iterator[Case]:
+    """Hidden layers: what is charged for their intervals, and lines on them."""
+    mean, std, p = [0] * 10 + [-2 - 1e-6] * 10, [0] * 10 + [1] * 10 + [0] * 11, cdf(2 + 3e-6) ** 10
+    flat = {"lower_slopes1": [0] * 10, "upper_slopes1": [0] * 10}
+    layers: Any = ((1, 10), "ReLU", (10, 1))
+    yield case("ReLUs off", layers, [*mean, *[-1e6] * 10, 1], std, smooth(2.0, **flat), p, 0.8, 0.77)
+    flat |= {"lower_slopes3": [0], "upper_slopes3": [0]}
+    layers, mean, std = (*layers, "ReLU", (1, 1)), [*mean, *[1e6] * 10, 0, -1, 1], [*std, 0, 0]
+    yield case("ReLUs off and another layer", layers, mean, std, smooth(2.0, **flat), p, 0.8, 0.7)
+    mean, std, p, flat = [0, 0, 1, 0], [0, 1, 0, 0], 2 * cdf(1 + 1e-6) - 1, smooth(1.0, **FLAT)
+    for rows, offsets, most, false, true in (
+        ([[-1], [1]], [1 + 1e-6, 0.5 + 1e-6], p, p + 0.01, p - 0.01),
+        ([[-1]], [0.1], cdf(0.1), 0.6, 0),
+        ([[1]], [0.05], cdf(0.1), 0.6, 0),
+    ):
+        yield case("z of one neuron", LEAKY, mean, std, flat, most, false, true, rows=rows, offsets=offsets)
+    yield case("steep lines on a ReLU that is off", RELU, [0, -5, -1, -1], std, smooth(**STEEP), 0, 0.5)
+    yield case("a LeakyReLU is never off", LEAKY, [0, -5, 1, 1], [0, 0.1, 0, 0], smooth(**FLAT), 1e-99, 0.5)
+    yield case("a ReLU that may be on", RELU, [0, 1, -1, 1.5], std, smooth(2.0, **FLAT), cdf(0.5), 0.9)
+    yield case("noise of two layers", LEAKY, [0, 10, 0, 1], [0, 1e-6, 0, 1], smooth(5.0, **FLAT), cdf(1), 0.9, 0.841)
+    noisy, t = [1, 0, 0, 0], smooth(-0.7, **FLAT)
+    yield case("t is negative", RELU, [0, -0.1, -1000, 1], noisy, t, 2 * cdf(0.101) - 1, 0.2, eps=1)
+    own = smooth(lower_slopes1=[0], upper_slopes1=[1], row_slopes1=[[1]])
+    yield case("rows with slopes of their own", RELU, [1, 0, 1, -1.5], 0, own, 0, 0.5, x=[1.5], eps=0.5)
+    mean, std = [*np.eye(64).ravel(), *[0] * 128, 41], [0] * 64 * 65 + [1] * 64 + [0]
+    half, layers = smooth(lower_slopes1=[0.5] * 64, upper_slopes1=[0.5] * 64), ((64, 64), 0.5, (64, 1))
+    yield case("Σ|w| < b, hidden", layers, mean, std, half, CANTELLI, 0.5, x=[-0.5] * 64, eps=1.5)
+
+
+def shared_cases() -> Iterator[Case]:
+    """Low-rank noise η, shared between weights."""
+    p, half = 2 * cdf(1.5) - 1 + 1e-6, smooth(5.0, lower_slopes1=[0.5], upper_slopes1=[0.5])
+    cancelling = [[2.0**42], [2.0**43 * 1017 * U], [-(2.0**42)], *[[0]] * 998]  # dot_down gives about 0
+    sums = [[[0]] * 3 + [[value] for value in trap] for trap in TRAPS]
+    for layers, mean, std, factor, evidence, most, question in (
+        (LINE, [0, 1.5], [1e-9, 0], [[1, 1e-9], [0, 0]], smooth(), p, {"eps": 1}),
+        (LEAKY, [1, 0, 0, 1.5], 0, [[0], [1e-9], [1], [0]], half, p, {"x": [-0.5], "eps": 1.5}),
+        (LEAKY, [0, 100, 1, -98], 0, [[0], [1], [0], [1]], smooth(5.0, **STEEP), cdf(1), {}),
+        *((((1, 3),), [0] * 6, 0, v, smooth(), cdf(0.5), {"rows": [[1] * 3], "offsets": [0.5]}) for v in sums),
+        (((1000, 1),), [0] * 1000 + [0.5], 0, cancelling, smooth(), 0.7, {"x": [1] * 1000}),
+    ):
+        problem = Problem(layers, fields(mean, std, factor=factor), family="low-rank-normal", **question)
+        yield Case("shared noise", problem, evidence, (0, most), [(0.9, 1)])
+
+
+def mixture_cases() -> Iterator[Case]:
+    """Components that are surely safe (1) or surely not (-1)."""
+    p = Fraction(0.3) / (Fraction(0.3) + Fraction(0.7))
+    low, high = sorted([float(p), math.nextafter(float(p), 2 * (p > float(p)))])
+    for weights, outputs, truth, false, true in (
+        ((0.75, 0.25), (-1, 1), (0.25, 0.25), [(0.5, 1), (0, 0.1)], (0.25, 0.25)),
+        ((0.504, 0.504), (1, -1), (0.5, 0.5), [(0.502, 1)], (0.5, 0.5)),
+        ((1.5, -0.5), (1, -1), None, [(0.75, 1)], None),
+        ((0.3, 0.7), (1, -1), (p, p), [(high, 1), (0, low)], (low, high)),
+    ):
+        problem = Problem(LINE, tuple(fields([0, y])[0] for y in outputs), weights=weights)
+        yield Case(f"a mixture of {weights}", problem, smooth(point=[0], parts=2), truth, false, true)
+
+
+def box_cases() -> Iterator[Case]:
+    """y = w + b: with w ~ N(0, 1) and b = 0 safe iff w > 0, unless said otherwise."""
+    right, left = ([1.55, 0], 1.45), ([-1.55, 0], 1.45)
+    apart: dict[str, Any] = {"cells": [{"parent": i, "cuts": []} for i in range(2)], "separators": [[1, 0, 0]]}
+    beyond: dict[str, Any] = {"cells": [{"parent": 0, "cuts": [[0, "-0x2p0", "0x2p0"]]}], "separators": []}
+    touching = boxes(right, right, **apart | {"separators": [[1, 0, 1]]})
+    four = [([1.55, 0], steps) for steps in (1.45, 1.44, 1.43, 1.42)]
+    for name, evidence, true, row in (
+        ("one box", boxes(right), 0.45, 1),
+        ("a box on the wrong side", boxes(right, left, **apart), 0, 1),
+        ("a cell beyond its box", boxes(right, **beyond), 0, 1),
+        ("a cell beyond its box", boxes(left, **beyond), 0, -1),
+        ("cells that overlap", boxes(right, ([1.5, 0], 1.3), **apart), 0, 1),
+        ("cells that nothing keeps apart", boxes(right, right), 0, 1),
+        ("cells that meet in an atom", touching, 0, 1),
+        ("Bonferroni", boxes(*four, rule="bonferroni"), 0, 1),
+        ("inclusion and exclusion", boxes(*four, rule="inclusion-exclusion"), 0.45, 1),
+        ("an atom elsewhere", boxes(([0, 5], 3)), 0, 1),
+    ):
+        yield case(name, LINE, [0, 0], [1, 0], evidence, 0.5, 0.6, true, x=[1], rows=[[row]])
+    posterior = {"mean": [0, 0], "std": [1, 0], "low": [-9, 0], "high": [9, 0]}
+    problem = Problem(LINE, (posterior,), [1], family="truncated-normal")
+    yield Case("a truncated atom", problem, touching, (0, 0.5), [(0.6, 1)])
+    rows = {"rows": [[1], [-1]], "offsets": [0, -5]}
+    yield case("two rows, one negative", LINE, [0, 0], [1, 0], boxes(right), 0, 0.4, x=[1], **rows)
+    for row, evidence in product(permutations((1e200, -2e200)), (boxes(), smooth())):
+        yield case("overflow", ((1, 2),), [0, 0, 1e200, 1e200], 0, evidence, 0, 1, rows=[row])
+    problem = Problem(LINE, ({"loc": [0, 0], "scale": [1, 0], "df": [1e99, 1]},), [1], family="student-t")
+    yield Case("a mass of NaN", problem, boxes(right), (0, 0.5), [(0.6, 1)])
+    yield Case("a negative σ", Problem(LINE, fields([0, 1], [-1, 0])), boxes(([0, 1], 0)), None, [(1, 1)])
+    yield case("a LeakyReLU of slope 2", ((1, 1), 2.0, (1, 1)), [0, 1, -1, 1.5], 0, boxes(), 0, 1)
+    c, s, low = 2.0**-40 + 2.0**-55, 2.0**-38 + 2.0**-53, 2.0**-40 + 2.0**-55 + 2.0**-80
+    parents = [([(end + start) / 2, -c], (end - start) / 4) for start, end in ((low, 2.0**-37), (2.0**-39, 4.0))]
+    cells = [{"parent": i, "cuts": [[0, *ends]]} for i, ends in enumerate(pairwise((low.hex(), s.hex(), "0x4p0")))]
+    problem, p = Problem(LINE, ({"low": [0, -c], "high": [4, -c]},), [1], family="uniform"), 1 - Fraction(c) / 4
+    false, evidence = 1 - 2.0**-42, boxes(*parents, cells=cells, separators=[[1, 0, 0]])
+    yield Case("w > c to the last bit", problem, evidence, (p, p), [(false, 1)], (false - U, 1))
+
+
+def form_cases() -> Iterator[Case]:
+    """Points and rows that there are not, and certificates that say something else than what holds, or nothing."""
+    far, safe = Problem(LINE, fields([-1, 50]), [1], 0.1), Problem(LINE, fields([0, 1]))
+    for problem in (far, replace(far, eps=200, clip=(0.0, 2.0))):
+        yield Case("a point far away", problem, smooth(point=[100]), (1, 1), [(0, 0.5)])
+    yield Case("no such row", safe, smooth(point=[0], row=-1), (1, 1), [(0, 0.5)])
+    problem = Problem(RELU, fields([0, 1, -1, 1.5], [0, 0.1, 0, 0]))
+    yield Case("a true claim", problem, smooth(**STEEP), (0.9, 1), [], (0.9, 1))
+    yield Case("no probabilities", problem, smooth(**STEEP), None, [(-1, 2)])
+    yield Case("a slope above 1", problem, smooth(**STEEP | {"lower_slopes1": [1.5]}), None, [(0.9, 1)])
+    yield Case("a radius of NaN", replace(safe, eps=math.nan), boxes(), None, [(1, 1)])
+    for name in problem.digests:
+        changes = {"digests": problem.digests | {name: "0" * 64}}
+        yield Case(f"another {name}", problem, smooth(**STEEP), None, [(0.9, 1)], changes=changes)
+    problem, p, half = Problem(LINE, fields([0, 0.5], [0, 1])), cdf(0.5), "0x0.1p+3"
+    yield Case("0x0.7p+1 is 7/8", problem, smooth(), (p, p), [("0x0.7p+1", "0x1p0")], (half, "0x1p0"))
+
+
+@cache
+def cases() -> list[Case]:
+    groups = (line_cases, hidden_cases, shared_cases, mixture_cases, box_cases, form_cases)
+    return [one for group in groups for one in group()]
+
+
+# ---- the suite -------------------------------------------------------------------------------------------------------
+
+
+def exact(values: Any) -> list[Fraction]:
+    return [Fraction(value) for value in np.asarray(values, float).ravel().tolist()]
+
+
+def inner(a: Any, b: Any) -> Fraction:
+    return sum((p * q for p, q in zip(exact(a), exact(b), strict=True)), Fraction(0))
+
+
+def random_floats(seed: int, *shape: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).uniform(-2, 2, shape)
+
+
+def sums(checker: Checker) -> None:
+    """Dot products in the order that loses most, at the bottom of the range, and where everything cancels."""
+    ar, tiny, lost = checker.arithmetic, np.full((2, 100), -(2.0**-538)), np.full((2, 4096), -U)
+    lost[:, 0] = -1
+    pairs = [(np.asfortranarray(lost), np.ones(4096)), (tiny, np.full(100, 2.0**-537))]
+    for a, b in pairs + [(np.array([trap, trap]), np.ones(3)) for trap in TRAPS]:
+        true, size = inner(a[0], b), (np.abs(a[:1]), b[:, None])
+        never_above(ar.dot_down(a, b)[0], true, "dot_down")
+        never_above(-true, ar.dot_up(-a, b)[0], "dot_up")
+        never_above(abs(Fraction((a[:1] @ size[1])[0, 0]) - true), ar.matmul_error(*size)[0, 0], "matmul_error")
+        never_above(inner(size[0], b), ar.matmul_up(*size)[0, 0], "matmul_up")
+    for k in range(1, 20):
+        never_above(Fraction(k), Fraction(float(ar.sqrt_up(np.array(float(k))))) ** 2, "sqrt_up")
+        for ball, low, high in ((arb(k) / 3, Fraction(k, 3), Fraction(k, 3)), (arb(k, 0.25), k - 0.25, k + 0.25)):
+            never_above(ar.lower_float(ball), low, "lower_float")
+            never_above(high, ar.upper_float(ball), "upper_float")
+
+
+def regions(checker: Checker) -> None:
+    """Ends are rounded outward, minima below those of the box, and points are inside or not."""
+    rows, x = random_floats(1, 9, 4), random_floats(2, 4)
+    for eps in (0.1, 0.3, 2.5):
+        region, _ = checker.region.read_region({"norm": "linf", "clip": None, "eps": eps.hex()}, {"x": x}, (4,))
+        for low, high, c in zip(*map(exact, (region.lower, region.upper, x)), strict=True):
+            never_above(max(low - c + Fraction(eps), c + Fraction(eps) - high), 0, "ends")
+        for row, bound in zip(rows, region.minimum(rows), strict=True):
+            never_above(bound, inner(row, x) - Fraction(eps) * sum(map(abs, exact(row))), "minimum")
+    for norm, point in {"linf": (1.25, 2.0), "l2": (1.5, 1.5), "l1": (1.5, 1.25), "box": (0.5, 9.0)}.items():
+        region = checker.region.Region(norm, np.ones(2), 0.5, np.zeros(2), np.full(2, 3.0))
+        never(region.contains(np.array(point), None), f"a point outside, {norm}")
+
+
+def activation_lines(checker: Checker) -> None:
+    """Neither lines nor ends cross what they bound; 60 digits are exact for what is bent."""
+    curves: dict[tuple[str, float | None], Callable[[mpf], mpf]] = {
+        ("ReLU", 0.0): lambda z: max(z, mpf(0)),
+        ("LeakyReLU", 0.3): lambda z: max(z, mpf(0.3) * z),
+        ("Tanh", None): mpmath.tanh,
+        ("Sigmoid", None): lambda z: 1 / (1 + mpmath.exp(-z)),
+    }
+    ends = [*np.sort(random_floats(3, 30, 2)).tolist(), (-1e70, 0.0), (0.0, 1e70)]
+    slopes = [*(np.abs(random_floats(4, 30, 2)) / 2).tolist(), (1e-60, 1e-60), (1e-60, 1e-60)]
+    for (kind, f), ((l, u), pair) in product(curves.items(), list(zip(ends, slopes, strict=True))):
+        activation, arrays = checker.model.Activation(*kind, 1), np.array([l, u, *pair])[:, None]
+        found, image = (
+            checker.activations.lines(activation, *arrays),
+            checker.activations.image(activation, *arrays[:2]),
+        )
+        numbers = (found.lower_slope, found.lower, found.upper_slope, found.upper, *image)
+        a, b, c, d, low, high = (mpf(float(value[0])) for value in numbers)
+        for z in map(mpf, {l, u, min(max(l, 0.0), u), *np.linspace(max(l, -50), min(u, 50), 6).tolist()}):
+            never_above(max(a * z + b, low), f(z), f"lower line or end of {kind}")
+            never_above(f(z), min(c * z + d, high), f"upper line or end of {kind}")
+
+
+def steps(checker: Checker) -> None:
+    """One step back: rows·z is at least new rows·h + constant at every corner, with the worst weights there."""
+    li = checker.linear
+    for seed, shift in product(range(4), (0.0, 4.0, -4.0)):
+        h = np.sort(random_floats(seed, 2, 2) + shift, 0) * (1 if shift else np.array([[0.001], [1]]))
+        rows, slopes = random_floats(seed + 90, 2, 3), np.abs(random_floats(seed + 200, 2, 2)) / 2
+        _step_holds(li, h, np.sort(random_floats(seed + 50, 2, 3, 3), 0), rows)
+        middles = (*li._chord_of_magnitude(li.Interval(*h)), *checker.concentration._center_radius(li.Interval(*h)))
+        for low, high, kappa, delta, center, radius in zip(*map(exact, (*h, *middles)), strict=True):
+            never_above(max(abs(end) - kappa * end for end in (low, high)), delta, "chord")
+            never_above(max(high - center, center - low), radius, "radius")
+        lines = checker.activations.Lines(slopes[0], np.zeros(2), slopes[1], np.zeros(2))
+        found = li.ActivationStep(lines, li.Interval(*h)).pull(rows[:, :2])
+        for (row, new, constant), z in product(zip(rows[:, :2], *found, strict=True), product(*h.T.tolist())):
+            chosen = [low if a > 0 else high for a, low, high in zip(row, *slopes, strict=True)]
+            value = sum(a * s * p for a, s, p in zip(*map(exact, (row, chosen, z)), strict=True))
+            never_above(inner(new, z) + Fraction(constant), value, "a step over activations")
+    for seed in (357, 370, 3897):  # where γ without spare roundings is too small
+        random = np.random.default_rng(seed)
+        h, weights = np.sort(random.uniform(0.5, 2, (2, 1)), 0), np.sort(random.uniform(-2, 2, (2, 2, 1)), 0)
+        weights[:, 1] = 0
+        _step_holds(li, h, weights, random.uniform(-2, 2, (1, 1)))
+
+
+def _step_holds(linear: Any, h: Any, weights: Any, rows: Any) -> None:
+    found = linear.BoxStep(*weights, linear.Interval(*h)).pull(rows)
+    for (row, new, constant), corner in product(zip(rows, *found, strict=True), product(*h.T.tolist())):
+        terms = [p * a for p, a in product(exact([*corner, 1]), exact(row))]
+        worst = sum(min(t * w, t * v) for t, w, v in zip(terms, *map(exact, weights), strict=True))
+        never_above(inner(new, corner) + Fraction(constant), worst, "a step over weights")
+
+
+def walks(checker: Checker) -> None:
+    """Bounds of whole networks with point weights, at corners of the region."""
+    model = checker.model
+    for seed, alpha in product(range(8), (0.0, 0.3)):
+        flat, x = random_floats(seed, 17), np.sort(random_floats(seed + 20, 2, 2), 0)
+        rows, offsets = random_floats(seed + 40, 3, 2), random_floats(seed + 60, 3)
+        layers = (model.Dense(2, 3, True, 0), model.Activation("LeakyReLU", alpha, 1), model.Dense(3, 2, True, 9))
+        region, box = checker.region.Region("box", x[0], math.inf, *x), checker.mass.WeightBox(flat, flat)
+        network = model.Model((2,), layers, (1.0,), (), "", "")
+        bounds = checker.linear.row_bounds(network, box, region, rows, offsets)
+        w = exact(flat)
+        for p, q in product(*map(exact, x.T)):
+            h = [max(z, Fraction(alpha) * z) for z in (p * w[o] + q * w[3 + o] + w[6 + o] for o in range(3))]
+            y = [sum(h[i] * w[9 + 2 * i + o] for i in range(3)) + w[15 + o] for o in range(2)]
+            for (a, b), offset, bound in zip(map(exact, rows), exact(offsets), bounds, strict=True):
+                never_above(bound, a * y[0] + b * y[1] + offset, "a walk")
+
+
+@cache
+def upper_tail(z: Any) -> mpf:
+    """Q(z) with 60 digits."""
+    return mpmath.erfc(mpf(z) / mpmath.sqrt(2)) / 2
+
+
+def tails(checker: Checker) -> None:
+    """Half-way between the nodes, and where the table is least exact."""
+    worst = np.array([8575.499, 9976.499, 10550.499, 10749.499, 13000.0]) / 1024
+    z = np.concatenate([worst, (np.arange(1, 12000, 97) + 0.5) / 1024])
+    bounds = checker.tails.normal_tails_up(z), checker.tails.normal_tails_down(z)
+    for value, above, below, mean in zip(
+        z.tolist(), *bounds, checker.tails.expected_magnitude(2 * z, np.full(len(z), 2.0)), strict=True
+    ):
+        q = upper_tail(value)
+        never_above(max(q - above, below - q), 0, "tail")
+        never_above(2 * (value + 2 * (mpmath.npdf(mpf(value)) - value * q)), mean, "E|N(2z, 4)|")
+
+
+@cache
+def probability(family: str, l: Any, u: Any, *law: Any) -> mpf:
+    """P(l <= w <= u) with 60 digits."""
+    first, second, *others = map(mpf, law)
+    if family == "uniform":
+        return max(min(mpf(u), second) - max(mpf(l), first), mpf(0)) / (second - first)
+    if family == "truncated-normal":
+        low, high = max(mpf(l), others[0]), min(mpf(u), others[1])
+        part, whole = (probability("normal", *ends, first, second) for ends in ((low, high), others))
+        return part / whole if low < high else mpf(0)
+    tail: dict[str, Callable[[mpf], mpf]] = {
+        "normal": upper_tail,
+        "laplace": lambda z: mpmath.exp(-z) / 2,
+        "student-t": lambda z: mpmath.betainc(others[0] / 2, 0.5, 0, others[0] / (others[0] + z * z), True) / 2,
+    }
+    near, far = sorted([(mpf(l) - first) / second, (mpf(u) - first) / second], key=abs)
+    a, b = tail[family](abs(near)), tail[family](abs(far))
+    return a - b if near * far > 0 else 1 - a - b
+
+
+def masses(checker: Checker) -> None:
+    """Intervals under every law, and many weights at once."""
+    ends = ((-0.5, 0.75), (-1.9, 2.5), (1.5, 1.75), (-3.5, -1.5), (-20.0, 17.0), (2.5, 30.0), (-20.0, 0.5), (0.5, 9.0))
+    laws = [("normal", 0.25, 1.5), ("normal", 0.25, 0.7), ("laplace", 0.25, 0.7), ("uniform", -1.0, 2.0)]
+    laws += [("student-t", 0.25, 0.7, 1.0), ("student-t", 0.25, 1.5, 7.5), ("truncated-normal", 0.25, 0.7, -1.0, 2.0)]
+    for (family, *law), (l, u) in product(laws, ends):
+        _mass_holds(checker, family, [[value] for value in law], [l], [u])
+    mean, std = random_floats(8, 100), np.abs(random_floats(9, 100)) + 0.1
+    _mass_holds(checker, "normal", [mean, std], mean - (11 + mean / 5) * std, mean + 11 * std)
+    drawn = [(p + (1 - p) * np.abs(random_floats(i, n)) / 2) for i in range(3) for n, p in ((501, 0.999), (51, 0.1))]
+    floats = [(np.round(p * 2**30) / 2**30).tolist() for p in drawn]
+    floats += [[2.0**-600] * 2, [2.0**-537, 2.0**-536, *[0.75] * 60]]  # the second product sticks at 2η
+    for p in floats:
+        _mass_holds(checker, "uniform", [[0.0] * len(p), [1.0] * len(p)], [0.0] * len(p), p, p)
+    _mass_holds(checker, "uniform", [[0], [ETA]], [0], [0], [0])
+
+
+def _mass_holds(checker: Checker, family: str, law: list[Any], lower: Any, upper: Any, known: Any = ()) -> None:
+    """Of the box and of each weight; `known` are the weights' probabilities where they are floats."""
+    l, u, *arrays = (np.array(values, float) for values in (lower, upper, *law))
+    names, box = checker.model.FIELDS[family], checker.mass.WeightBox(l, u)
+    posterior = checker.model.Posterior(family, dict(zip(names, arrays, strict=True)))
+    each = zip(*(values.tolist() for values in (l, u, *arrays)), strict=True)
+    true = list(map(Fraction, known)) or [probability(family, *values) for values in each]
+    (most_failing, least), (least_failing, most) = (checker.mass._weights(posterior, box, side) for side in (0, 1))
+    for p, *bounds in zip(true, *map(np.ndarray.tolist, (least, most, least_failing, most_failing)), strict=True):
+        never_above(max(bounds[0] - p, p - bounds[1]), 0, f"probability of a weight, {family}")
+        never_above(max(bounds[2] - (1 - p), 1 - p - bounds[3]), 0, f"failure of a weight, {family}")
+    never_above(checker.mass.mass(posterior, box, 0), math.prod(true), f"mass, {family}")
+    never_above(math.prod(true), checker.mass.mass(posterior, box, 1), f"mass from above, {family}")
+
+
+def unions(checker: Checker) -> None:
+    """Alternating sums and sums of cells against the exact area of rectangles."""
+    posterior = checker.model.Posterior("uniform", {"low": np.zeros(2), "high": np.full(2, 3.0)})
+    apart = [((0.5, 1.5), (1.0, 2.0)), ((2.0, 1.0), (2.5, 1.525)), ((0.975, 0.0), (2.025, 0.5))]
+    strips = [((start, 0.1), (end, 2.9)) for start, end in pairwise((0.1, 1.0, 2.1, 2.9))]
+    drawn = [[(0.1 * a + 0.25, 0.1 * b + 2.75) for a, b in random_floats(seed, 5, 2, 2)] for seed in range(15)]
+    for rectangles in [apart, strips, *drawn]:
+        chosen = [checker.mass.WeightBox(np.array(low), np.array(high)) for low, high in rectangles]
+        cuts = [sorted({Fraction(float(end[axis])) for ends in rectangles for end in ends}) for axis in (0, 1)]
+        area = Fraction(0)
+        for (a, b), (c, d) in product(*(list(pairwise(line)) for line in cuts)):
+            inside = any(low[0] <= a and b <= high[0] and low[1] <= c and d <= high[1] for low, high in rectangles)
+            area += (b - a) * (d - c) * inside
+        true = arb(area.numerator) / area.denominator / 9
+        never_above(checker.mass.alternating_mass(posterior, chosen, len(chosen)), true, "alternating sum")
+        if rectangles is strips:
+            separators = {(1, 0): 0, (2, 0): 0, (2, 1): 0}
+            never_above(checker.mass.cells_mass(posterior, chosen, separators), true, "sum of cells")
+
+
+def run_suite(checker: Checker, folder: Path) -> None:
+    """The first wrong outcome raises."""
+    with ctx.workprec(128), np.errstate(all="ignore"), mpmath.workdps(60):
+        for number, case in enumerate(cases()):
+            for name in case.claims.keys() - {"true"}:
+                never(accepted(checker, folder, number, name), f"{case.name}: {case.claims[name]}")
+            if case.name == "a true claim":  # and lines of results that repeat it, or do not
+                model = checker.read_model(folder / f"{number}.posterior")
+                line = {"lower": 0.9, "upper": 1.0, "eps": 0.0, "certificate": f"{number}.true"}
+                for change in ({"certificate": None}, {"lower": 0.95}, {"upper": 0.95}):
+                    (verdict,) = checker.check_results(folder, [line | change], model)
+                    never(verdict.status == checker.ACCEPT, f"a line with {change}")
+        for check in (sums, regions, activation_lines, steps, walks, unions, tails, masses):
+            check(checker)
+
+
+# ---- tests -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All certificates, as files."""
+    where = tmp_path_factory.mktemp("certificates")
+    for number, case in enumerate(cases()):
+        case.write(where, number)
+    return where
+
+
+def test_the_suite_knows_the_truth() -> None:
+    """Claims that must be refused are false or forbidden, and the others are true."""
+    for case in cases():
+        least, most = case.truth or (math.inf, -math.inf)
+        for name, claim in case.claims.items():
+            lower, upper = (float.fromhex(end) if isinstance(end, str) else end for end in claim)
+            assert lower <= least <= most <= upper if name == "true" else lower > most or upper < least, case.name
+
+
+def test_the_checker_passes(folder: Path) -> None:
+    """And it accepts what is true, on evidence on which it refuses what is false."""
+    with imported(SOURCES) as checker:
+        run_suite(checker, folder)
+        for number, case in enumerate(cases()):
+            assert case.true is None or accepted(checker, folder, number, "true"), case.name
+
+
+@pytest.mark.parametrize(("module", "original", "mutated"), [m[1:] for m in mutants()], ids=[m[0] for m in mutants()])
+def test_the_mutant_is_killed(module: str, original: str, mutated: str, folder: Path) -> None:
+    assert SOURCES[module].count(original) == 1
+    with imported(SOURCES | {module: SOURCES[module].replace(original, mutated)}) as checker, pytest.raises(Wrong):
+        run_suite(checker, folder)
+
+
+def refuses(case: Case, folder: Path) -> None:
+    case.write(folder, 0)
+    never(accepted(bnncert_check, folder, 0, "false0"), case.name)
+
+
+def test_flushed_subnormals_are_noticed(tmp_path: Path) -> None:
+    """Their sum is what makes this output negative."""
+    tiny = Problem(((1000, 1),), fields([-(2.0**-512)] * 1000 + [3 * 2.0**-1022]), [2.0**-511] * 1000)
+    torch.set_flush_denormal(True)
+    try:
+        refuses(Case("subnormals", tiny, boxes(), (0, 0), [(1, 1)]), tmp_path)
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_a_weight_truncated_to_a_point_is_an_atom(tmp_path: Path) -> None:
+    """y = 10 w + b is positive iff w > 0, since b = 0; two cells meet there."""
+    posterior = ({"mean": [0, 0], "std": [1, 1], "low": [-9, 0], "high": [9, 0]},)
+    cells = [{"parent": i, "cuts": []} for i in range(2)]
+    evidence = boxes(([1.85, -1.45], 1.45), ([1.85, 1.45], 1.45), cells=cells, separators=[[1, 0, 1]])
+    problem = Problem(LINE, posterior, [10], family="truncated-normal")
+    refuses(Case("an atom counted twice", problem, evidence, (0.5, 0.5), [(0.6, 1)]), tmp_path)
