@@ -52,8 +52,7 @@ the unit roundoff is half ¦ UNIT, ETA = 2.0**-53 ¦ UNIT, ETA = 2.0**-54
 γ without n ¦ return (n + SPARE) * UNIT ¦ return SPARE * UNIT
 no spare roundings ¦ SPARE = 16 ¦ SPARE = 0
 no floor under errors ¦ return 4 * (n + SPARE) * ETA ¦ return 0.0
-matmul_error without γ ¦ up(gamma(n) * (a @ b) + floor_of_errors(n)) ¦ up(floor_of_errors(n) + 0 * (a @ b))
-matmul_up without its error ¦ up(a @ b + matmul_error(a, b)) ¦ up(a @ b)
+sum_error without γ ¦ up(gamma(terms) * total + floor_of_errors(terms)) ¦ up(floor_of_errors(terms) + 0 * total)
 dot_down adds its error ¦ down(terms.sum(-1) - up(error)) ¦ down(terms.sum(-1) + up(error))
 error of what is left after cancelling ¦ gamma(n) * np.abs(terms).sum(-1) ¦ gamma(n) * abs(terms.sum(-1))
 dot_up is dot_down ¦ return -dot_down(-a, b) ¦ return dot_down(a, b)
@@ -90,7 +89,7 @@ linear
 A⁺ and A⁻ swapped ¦ np.where(rows > 0, self.lower, self.upper) ¦ np.where(rows > 0, self.upper, self.lower)
 the radius helps ¦ rows @ center.T - spread * slope ¦ rows @ center.T + spread * slope
 errors unpaid ¦ up(dot_up(error, h.magnitude) + dot_up( ¦ up(dot_up(
-δ unpaid ¦ + dot_up(matmul_up(magnitude, radius.T), lift)) ¦ )
+δ unpaid ¦ + dot_up(pull_up(layer, radius, magnitude), lift)) ¦ )
 κ is 1 below 0 ¦ np.where(h.lower >= 0, 1.0, -1.0) ¦ 1.0
 δ at the better end ¦ np.where(mixed, np.maximum(*ends), 0.0) ¦ np.where(mixed, np.minimum(*ends), 0.0)
 δ rounded down ¦ up(np.abs(end) - down(slope * end)) ¦ down(np.abs(end) - up(slope * end))
@@ -123,7 +122,7 @@ rows' slopes with old intercepts ¦ ActivationStep(lines(layer, step.h.lower, st
 σ for σ² ¦ up(std * std) if std.any() ¦ up(std) if std.any()
 L² for L ¦ return value, sqrt_up(up(tally.squared + dot_up(shared, shared))) ¦ return value, up(tally.squared)
 errors of means unpaid ¦ down(pulled[:, -1] - error) ¦ pulled[:, -1]
-rows for their squares ¦ matmul_up(up(rows * rows), step.variance.T) ¦ matmul_up(magnitude, step.variance.T)
+rows for their squares ¦ pull_up(step.layer, step.variance, up(rows * rows)) ¦ pull_up(step.layer, step.variance, magnitude)
 only the first layer's noise ¦ squared=up(tally.squared + _reach(step, variances)) ¦ squared=_reach(step, variances)
 s² for s ¦ std = sqrt_up(std) ¦ std = up(std)
 E F forgotten ¦ down(tally.value - expected) ¦ tally.value
@@ -586,8 +585,10 @@ def sums(checker: Checker) -> None:
         true, size = inner(a[0], b), (np.abs(a[:1]), b[:, None])
         never_above(ar.dot_down(a, b)[0], true, "dot_down")
         never_above(-true, ar.dot_up(-a, b)[0], "dot_up")
-        never_above(abs(Fraction((a[:1] @ size[1])[0, 0]) - true), ar.matmul_error(*size)[0, 0], "matmul_error")
-        never_above(inner(size[0], b), ar.matmul_up(*size)[0, 0], "matmul_up")
+        layer = checker.layers.Dense(0, len(b), True, 0)
+        error = checker.layers.pull_error(layer, size[1].T, size[0])
+        never_above(abs(Fraction(layer.pull(b[None], a[:1])[0, 0]) - true), error[0, 0], "pull_error")
+        never_above(inner(size[0], b), checker.layers.pull_up(layer, size[1].T, size[0])[0, 0], "pull_up")
     for k in range(1, 20):
         never_above(Fraction(k), Fraction(float(ar.sqrt_up(np.array(float(k))))) ** 2, "sqrt_up")
         for ball, low, high in ((arb(k) / 3, Fraction(k, 3), Fraction(k, 3)), (arb(k, 0.25), k - 0.25, k + 0.25)):

@@ -30,7 +30,8 @@ from bnncert.certificate import Certificate
 from bnncert.certification import _certificate
 from bnncert.methods import Method, Outcome
 from bnncert.methods.proof import prove
-from bnncert.network import Dense, Flatten, Network, ReLU, Sigmoid, Tanh, mlp
+from bnncert.layers import Dense, Flatten, ReLU, Sigmoid, Tanh
+from bnncert.network import Network, mlp
 from bnncert.posterior import Posterior
 from bnncert.specification import ball, class_robust, explicit_box, half_space
 from bnncert_check import ACCEPT, Rejected, Verdict, check_certificate, read_model
