@@ -117,7 +117,7 @@ def _student_t(l: float, u: float, loc: float, scale: float, df: float) -> arb:
 
     def tail(z: arb) -> arb:
         n, half, square = arb(df), arb(1) / 2, z * z
-        if square > n:
+        if z > 1:
             return (n / (n + square)).beta_lower(n / 2, half, 1) / 2
         return (1 - (square / (n + square)).beta_lower(half, n / 2, 1)) / 2
 
