@@ -30,8 +30,8 @@ from torch import Tensor
 
 from bnncert import Box, Problem, certify, load_posterior, save_posterior
 from bnncert.correlated import LowRankNormal, Mixture
-from bnncert.methods import GIE, PIE, Concentration, Method
 from bnncert.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.methods import GIE, PIE, Concentration, Method
 from bnncert.network import Network, mlp
 from bnncert.posterior import Laplace, Normal, Posterior, StudentT, TruncatedNormal, Uniform
 from bnncert.results import result_folder

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-import torch
 from torch import Tensor
 
 from bnncert.errors import InputError

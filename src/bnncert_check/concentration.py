@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bnncert_check.activations import image, lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sqrt_up, sum_error, up, upper_float
-from bnncert_check.layers import Activation, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
+from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
 from bnncert_check.linear import ActivationStep, Interval, MaxStep, center_radius, maximum, unit_rows, with_one
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
@@ -149,7 +149,7 @@ def _neurons(steps: list[Step], step: NoisyStep, region: Region, proof: Proof) -
     elif step.factors is not None:
         raise CannotCheck("unsupported", "convolutions with correlated weights cannot be checked yet")
     else:
-        sides, chosen = _one_layer(step), np.flatnonzero(proof.refined.get(layer.position, np.zeros(0, bool)))
+        sides, chosen = _one_layer(layer, step), np.flatnonzero(proof.refined.get(layer.position, np.zeros(0, bool)))
     for rows, places in unit_rows(chosen, layer.outputs):
         for (value, lipschitz), sign in zip(sides, (1.0, -1.0), strict=True):
             m, slope = _functional(steps, region, sign * rows)
@@ -159,9 +159,9 @@ def _neurons(steps: list[Step], step: NoisyStep, region: Region, proof: Proof) -
     return sides
 
 
-def _one_layer(step: NoisyStep) -> tuple[Functional, Functional]:
+def _one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
     """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over each neuron's patch: the fold on the box."""
-    layer, (center, radius) = step.layer, center_radius(step.h)
+    center, radius = center_radius(step.h)
     middle, spread, size = layer.patches(center), layer.patches(radius), layer.patches(step.h.magnitude)
     spread[-1] = 0.0  # of the constant 1
     expected, squared = np.abs(step.mean), np.zeros((step.mean.shape[1], middle.shape[1]))
@@ -204,7 +204,8 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
     std = None
     if step.variance is not None:
         variances = pull_up(step.layer, step.variance, up(rows * rows))  # s_j²
-        reach = _reach(step, variances) if isinstance(step.layer, Dense) else _kernel_reach(step, step.variance, rows)
+        layer = step.layer
+        reach = _reach(step, variances) if isinstance(layer, Dense) else _kernel_reach(layer, step, step.variance, rows)
         tally = replace(tally, squared=up(tally.squared + reach))
         std = variances
     if step.factors is not None:
@@ -231,11 +232,11 @@ def _reach(step: NoisyStep, variances: Array) -> Array:
     return up(reach + bias)
 
 
-def _kernel_reach(step: NoisyStep, variance: Array, rows: Array) -> Array:
+def _kernel_reach(layer: Conv, step: NoisyStep, variance: Array, rows: Array) -> Array:
     """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))², g_e(A, h) the derivative of A·(W h) with respect to a kernel entry."""
     middle, spread = center_radius(step.h)
     shaped = rows.reshape(len(rows), variance.shape[1], -1)
-    centers, radii = step.layer.patches(middle).T, step.layer.patches(spread).T
+    centers, radii = layer.patches(middle).T, layer.patches(spread).T
     radii[:, -1] = 0.0  # of the constant 1
     at_center, size = shaped @ centers, np.abs(shaped) @ np.abs(centers)
     reach = np.abs(shaped) @ radii

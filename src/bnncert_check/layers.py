@@ -34,16 +34,14 @@ class Dense:
 
     @property
     def terms(self) -> int:
-        return max(self.inputs + 1, self.outputs)
+        """Of a sum in `pull`."""
+        return self.outputs
 
     def matrix(self, flat: Array) -> Array:
         """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is 0."""
         middle = self.start + self.inputs * self.outputs
         weights = flat[..., self.start : middle].reshape(*flat.shape[:-1], self.inputs, self.outputs)
         return _with_bias(weights, flat[..., middle : middle + self.outputs] if self.bias else None)
-
-    def patches(self, h: Array) -> Array:
-        return np.append(h, 1.0)[:, None]
 
     def pull(self, matrix: Array, rows: Array) -> Array:
         return np.asarray(rows @ matrix.T)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bnncert_check.activations import Lines, default_slopes, image, lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sum_error, up
-from bnncert_check.layers import Activation, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
+from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model
 from bnncert_check.region import Region
@@ -140,9 +140,10 @@ def _outputs(steps: list[Step], region: Region, step: BoxStep, following: Layer 
     if isinstance(step.layer, Dense):
         unit = np.eye(step.layer.outputs)
         return Interval(_walk(steps, region, unit, everywhere), -_walk(steps, region, -unit, everywhere))
-    lower, upper = _one_layer(step)
+    lower, upper = _one_layer(step.layer, step)
     chosen = np.flatnonzero(worth_rows(lower, upper, following))
-    if step.layer.pool or (len(steps) == 1 and region.is_box):
+    exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
+    if step.layer.pool or (len(steps) == 1 and region.is_box and exact):
         chosen = chosen[:0]  # rows would find the same
     for rows, places in unit_rows(chosen, step.layer.outputs):
         lower[places] = np.maximum(lower[places], _walk(steps, region, rows, everywhere))
@@ -166,9 +167,9 @@ def unit_rows(chosen: NDArray[np.int64], width: int) -> Iterator[tuple[Array, ND
         yield rows, places
 
 
-def _one_layer(step: BoxStep) -> tuple[Array, Array]:
+def _one_layer(layer: Conv, step: BoxStep) -> tuple[Array, Array]:
     """Interval arithmetic over patches: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr max|h|; above alike."""
-    layer, (center, radius) = step.layer, center_radius(step.h)
+    center, radius = center_radius(step.h)
     middle, spread, size = layer.patches(center), layer.patches(radius), layer.patches(step.h.magnitude)
     spread[-1] = 0.0  # of the constant 1
     weights, width = (step.lower, step.upper), np.zeros_like(step.lower)

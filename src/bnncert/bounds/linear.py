@@ -200,7 +200,8 @@ def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], B
             z, size = linear_image(layer, lower, upper, h, shape)
             steps.append(linear_step(layer, lower, upper, h, size))
             # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
-            if not linear and i + 1 < len(network.layers) and not isinstance(layer, AvgPool2d):
+            exact = isinstance(layer, AvgPool2d) or (linear and _is_exact(layer, lower, upper, h))
+            if not exact and i + 1 < len(network.layers):
                 z = _refined(steps, region, z, worth_rows(layer, z, network.layers[i + 1]))
             h, linear = z, False
         elif isinstance(layer, MaxPool2d):
@@ -213,6 +214,11 @@ def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], B
             steps.append(activation_step(layer, h))
             h, linear = image(layer, h), False
     return steps, h
+
+
+def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
+    """Whether `linear_image` is the layer's range: not for signed inputs of a random convolution."""
+    return isinstance(layer, Dense) or bool((h.lower >= 0).all()) or torch.equal(lower[0], upper[0])
 
 
 def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
