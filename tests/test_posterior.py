@@ -365,12 +365,12 @@ def test_crossed_supports_are_refused(family: str) -> None:
         KINDS[family](**parameters)
 
 
-@pytest.mark.parametrize("df", [0.0, -1.0, 0.5, math.nextafter(1.0, 0.0)])
-def test_student_needs_one_degree_of_freedom(df: float) -> None:
-    """Below 1 the tails are heavier than the arithmetic allows for; exactly 1 is accepted."""
-    with pytest.raises(InputError, match="degree"):
+@pytest.mark.parametrize("df", [0.0, -1.0, 0.5, math.nextafter(1.0, 0.0), 1.1e10])
+def test_student_has_1_to_1e10_degrees_of_freedom(df: float) -> None:
+    """Below 1 the tails are heavier than the arithmetic allows for; beyond 1e10 no checker could tell it from Gauss."""
+    with pytest.raises(InputError, match="degrees of freedom"):
         StudentT(vector(0.0, 0.0), vector(1.0, 1.0), vector(2.0, df))
-    StudentT(vector(0.0), vector(1.0), vector(1.0))
+    StudentT(vector(0.0, 0.0), vector(1.0, 1.0), vector(1.0, 1e10))
 
 
 @pytest.mark.parametrize(("low", "high"), [(40.0, 41.0), (-41.0, -40.0), (2.0, 2.0), (0.0, 0.0)])
@@ -610,7 +610,7 @@ def test_student_ends_whose_square_overflows_are_bracketed(end: float, df: float
         assert_bracketed(posterior, box, exact_log(posterior, box, digits=700))
 
 
-@pytest.mark.parametrize("df", [1e3, 1e5, 1e6, 1e8, 1e12, 1e15])
+@pytest.mark.parametrize("df", [1e3, 1e5, 1e6, 1e8, 1e10])
 def test_student_with_many_degrees_of_freedom_is_bracketed(df: float) -> None:
     """df/(df + z²) is near 1 and keeps few digits of z²: the bounds must not depend on them."""
     posterior = StudentT(vector(0.0), vector(1.0), vector(df))

@@ -176,9 +176,9 @@ class StudentT(Independent):
     def __post_init__(self) -> None:
         validate(self, scale="scale")
         # Heavier tails than Cauchy's would still matter where z² overflows.
-        if not bool(((self.df >= 1) & (self.df <= 1e12)).all()):
+        if not bool(((self.df >= 1) & (self.df <= 1e10)).all()):
             raise InputError(
-                "posterior 'df' is outside 1 to 1e12 somewhere; a nearly Gaussian weight needs no more than 1e12"
+                "posterior 'df' is outside 1 to 1e10 somewhere; give Student t posteriors as many degrees of freedom"
             )
 
     @property

@@ -137,7 +137,7 @@ def _boxes(evidence: dict[str, Any], tensors: Tensors, question: Question, model
             raise Rejected("box-empty", f"box {i} has its ends in the wrong order")
         bounds = row_bounds(model, box, question.region, question.rows, question.offsets)
         for row in np.flatnonzero(~(bounds > 0)).tolist():
-            raise Rejected("row-not-positive", f"row {row} is not positive on box {i}: its bound is {bounds[row]!r}")
+            raise Rejected("row-not-positive", f"row {row} is not positive on box {i}: bound {float(bounds[row])!r}")
     return lower_float(_union(evidence["union"], boxes, posterior))
 
 
