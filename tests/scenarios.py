@@ -14,7 +14,8 @@ from scipy.stats import norm as normal
 from torch import Tensor
 
 from bnncert.box import Box
-from bnncert.network import Activation, Dense, Flatten, Layer, LeakyReLU, Network, ReLU, Sigmoid, Tanh
+from bnncert.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.network import Network
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
 from bnncert.rounding import allow

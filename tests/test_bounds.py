@@ -18,8 +18,9 @@ from bnncert.bounds.interval import interval_rows
 from bnncert.box import Box
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
+from bnncert.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Tanh
 from bnncert.methods.growth import grow
-from bnncert.network import Activation, Dense, Flatten, LeakyReLU, Network, ReLU, Tanh, mlp
+from bnncert.network import Network, mlp
 from bnncert.problem import Problem
 from bnncert.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
 from scenarios import (

@@ -52,8 +52,7 @@ the unit roundoff is half ¦ UNIT, ETA = 2.0**-53 ¦ UNIT, ETA = 2.0**-54
 γ without n ¦ return (n + SPARE) * UNIT ¦ return SPARE * UNIT
 no spare roundings ¦ SPARE = 16 ¦ SPARE = 0
 no floor under errors ¦ return 4 * (n + SPARE) * ETA ¦ return 0.0
-matmul_error without γ ¦ up(gamma(n) * (a @ b) + floor_of_errors(n)) ¦ up(floor_of_errors(n) + 0 * (a @ b))
-matmul_up without its error ¦ up(a @ b + matmul_error(a, b)) ¦ up(a @ b)
+sum_error without γ ¦ up(gamma(terms) * total + floor_of_errors(terms)) ¦ up(floor_of_errors(terms) + 0 * total)
 dot_down adds its error ¦ down(terms.sum(-1) - up(error)) ¦ down(terms.sum(-1) + up(error))
 error of what is left after cancelling ¦ gamma(n) * np.abs(terms).sum(-1) ¦ gamma(n) * abs(terms.sum(-1))
 dot_up is dot_down ¦ return -dot_down(-a, b) ¦ return dot_down(a, b)
@@ -88,15 +87,16 @@ no tangent point ¦ elif not (-c < l or -c > u): ¦ elif False:
 no flat tangent ¦ if rate * l < -40: ¦ if False:
 linear
 A⁺ and A⁻ swapped ¦ np.where(rows > 0, self.lower, self.upper) ¦ np.where(rows > 0, self.upper, self.lower)
-the radius helps ¦ rows @ center.T - spread * slope ¦ rows @ center.T + spread * slope
+the radius helps ¦ layer.pull(center, rows) - spread * slope ¦ layer.pull(center, rows) + spread * slope
 errors unpaid ¦ up(dot_up(error, h.magnitude) + dot_up( ¦ up(dot_up(
-δ unpaid ¦ + dot_up(matmul_up(magnitude, radius.T), lift)) ¦ )
+δ unpaid ¦ + dot_up(pull_up(layer, radius, magnitude), lift)) ¦ )
 κ is 1 below 0 ¦ np.where(h.lower >= 0, 1.0, -1.0) ¦ 1.0
 δ at the better end ¦ np.where(mixed, np.maximum(*ends), 0.0) ¦ np.where(mixed, np.minimum(*ends), 0.0)
 δ rounded down ¦ up(np.abs(end) - down(slope * end)) ¦ down(np.abs(end) - up(slope * end))
 intercepts swapped ¦ positive, self.lines.lower, self.lines.upper ¦ positive, self.lines.upper, self.lines.lower
 the product of slopes unpaid ¦ down(constant - dot_up(rounding, self.h.magnitude)) ¦ constant
 upper end not negated ¦ -_walk(steps, region, -unit, everywhere)) ¦ _walk(steps, region, -unit, everywhere))
+radius rounded down ¦ np.maximum(up(h.upper - center), up( ¦ np.maximum(down(h.upper - center), down(
 offsets subtracted ¦ h.minimum(rows)) + offsets) ¦ h.minimum(rows)) - offsets)
 constants forgotten at a stop ¦ down(constant + step.h.minimum(rows)) ¦ step.h.minimum(rows)
 a stop at 0 ¦ np.full(len(rows), -np.inf) ¦ np.zeros(len(rows))
@@ -123,8 +123,8 @@ rows' slopes with old intercepts ¦ ActivationStep(lines(layer, step.h.lower, st
 σ for σ² ¦ up(std * std) if std.any() ¦ up(std) if std.any()
 L² for L ¦ return value, sqrt_up(up(tally.squared + dot_up(shared, shared))) ¦ return value, up(tally.squared)
 errors of means unpaid ¦ down(pulled[:, -1] - error) ¦ pulled[:, -1]
-rows for their squares ¦ matmul_up(up(rows * rows), step.variance.T) ¦ matmul_up(magnitude, step.variance.T)
-only the first layer's noise ¦ squared=up(tally.squared + _reach(step, variances)) ¦ squared=_reach(step, variances)
+rows for their squares ¦ step.variance, up(rows * rows)) ¦ step.variance, magnitude)
+only the first layer's noise ¦ squared=up(tally.squared + reach)) ¦ squared=reach)
 s² for s ¦ std = sqrt_up(std) ¦ std = up(std)
 E F forgotten ¦ down(tally.value - expected) ¦ tally.value
 no input fold ¦ tally = replace(tally, input_std=std[:, :-1]) ¦ pass
@@ -139,7 +139,6 @@ fold without noise ¦ dot_up(expected_magnitude(rows, std), radius) ¦ dot_up(np
 fold with half the radius ¦ (expected_magnitude(rows, std), radius) ¦ (expected_magnitude(rows, std), radius / 2)
 dual norms swapped ¦ if region.norm == "l2": ¦ if region.norm == "l1":
 l1 noise of one input ¦ up(_maximal_gain(rows.shape[-1]) * std.max(-1)) ¦ std.max(-1)
-radius rounded down ¦ np.maximum(up(h.upper - center), up( ¦ np.maximum(down(h.upper - center), down(
 sqrt(1/π) for sqrt(2/π) ¦ upper_float((2 / arb.pi()).sqrt()) ¦ upper_float((1 / arb.pi()).sqrt())
 sqrt(2 ln n) for sqrt(2 ln 2n) ¦ arb(2 * n).log() ¦ arb(n).log()
 mass
@@ -176,11 +175,12 @@ depth one less ¦ if size < depth: ¦ if size + 1 < depth:
 model
 narrow intervals are atoms ¦ return wide if self.family == "uniform" else
     ¦ return
-weights transposed ¦ reshape(*flat.shape[:-1], self.inputs, self.outputs)
-    ¦ reshape(*flat.shape[:-1], self.outputs, self.inputs).swapaxes(-1, -2)
 negative weights of mixtures ¦ or not min(weights) >= 0 or ¦ or
 negative scales ¦ or not (posterior.spread >= 0).all() ¦
-LeakyReLUs of any slope ¦ if fields or not 0 <= (slope or 0) < 1: ¦ if fields:
+LeakyReLUs of any slope ¦ if not 0 <= (slope or 0) < 1: ¦ if False:
+layers
+weights transposed ¦ reshape(*flat.shape[:-1], self.inputs, self.outputs)
+    ¦ reshape(*flat.shape[:-1], self.outputs, self.inputs).swapaxes(-1, -2)
 certificate
 claims need not be probabilities ¦ if not 0 <= lower <= upper <= 1: ¦ if False:
 exponents of claims ignored ¦ float.fromhex(header["claim"][end]) ¦ float.fromhex(header["claim"][end].split("p")[0])
@@ -586,8 +586,10 @@ def sums(checker: Checker) -> None:
         true, size = inner(a[0], b), (np.abs(a[:1]), b[:, None])
         never_above(ar.dot_down(a, b)[0], true, "dot_down")
         never_above(-true, ar.dot_up(-a, b)[0], "dot_up")
-        never_above(abs(Fraction((a[:1] @ size[1])[0, 0]) - true), ar.matmul_error(*size)[0, 0], "matmul_error")
-        never_above(inner(size[0], b), ar.matmul_up(*size)[0, 0], "matmul_up")
+        layer = checker.layers.Dense(0, len(b), True, 0)
+        error = checker.layers.pull_error(layer, size[1].T, size[0])
+        never_above(abs(Fraction(layer.pull(b[None], a[:1])[0, 0]) - true), error[0, 0], "pull_error")
+        never_above(inner(size[0], b), checker.layers.pull_up(layer, size[1].T, size[0])[0, 0], "pull_up")
     for k in range(1, 20):
         never_above(Fraction(k), Fraction(float(ar.sqrt_up(np.array(float(k))))) ** 2, "sqrt_up")
         for ball, low, high in ((arb(k) / 3, Fraction(k, 3), Fraction(k, 3)), (arb(k, 0.25), k - 0.25, k + 0.25)):
@@ -639,7 +641,7 @@ def steps(checker: Checker) -> None:
         h = np.sort(random_floats(seed, 2, 2) + shift, 0) * (1 if shift else np.array([[0.001], [1]]))
         rows, slopes = random_floats(seed + 90, 2, 3), np.abs(random_floats(seed + 200, 2, 2)) / 2
         _step_holds(li, h, np.sort(random_floats(seed + 50, 2, 3, 3), 0), rows)
-        middles = (*li._chord_of_magnitude(li.Interval(*h)), *checker.concentration._center_radius(li.Interval(*h)))
+        middles = (*li._chord_of_magnitude(li.Interval(*h)), *checker.linear.center_radius(li.Interval(*h)))
         for low, high, kappa, delta, center, radius in zip(*map(exact, (*h, *middles)), strict=True):
             never_above(max(abs(end) - kappa * end for end in (low, high)), delta, "chord")
             never_above(max(high - center, center - low), radius, "radius")
@@ -657,7 +659,8 @@ def steps(checker: Checker) -> None:
 
 
 def _step_holds(linear: Any, h: Any, weights: Any, rows: Any) -> None:
-    found = linear.BoxStep(*weights, linear.Interval(*h)).pull(rows)
+    layer = linear.Dense(h.shape[1], rows.shape[1], True, 0)
+    found = linear.BoxStep(layer, *weights, linear.Interval(*h)).pull(rows)
     for (row, new, constant), corner in product(zip(rows, *found, strict=True), product(*h.T.tolist())):
         terms = [p * a for p, a in product(exact([*corner, 1]), exact(row))]
         worst = sum(min(t * w, t * v) for t, w, v in zip(terms, *map(exact, weights), strict=True))

@@ -30,8 +30,9 @@ from torch import Tensor
 
 from bnncert import Box, Problem, certify, load_posterior, save_posterior
 from bnncert.correlated import LowRankNormal, Mixture
+from bnncert.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.methods import GIE, PIE, Concentration, Method
-from bnncert.network import Activation, Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, mlp
+from bnncert.network import Network, mlp
 from bnncert.posterior import Laplace, Normal, Posterior, StudentT, TruncatedNormal, Uniform
 from bnncert.results import result_folder
 from bnncert.specification import Region, Specification, ball, class_robust, explicit_box, half_space, output_interval

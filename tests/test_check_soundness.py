@@ -28,17 +28,19 @@ from bnncert.bounds import BOUNDS
 from bnncert.box import Box
 from bnncert.certificate import Certificate
 from bnncert.certification import _certificate
+from bnncert.layers import Dense, Flatten, ReLU, Sigmoid, Tanh
 from bnncert.methods import Method, Outcome
 from bnncert.methods.proof import prove
-from bnncert.network import Dense, Flatten, Network, ReLU, Sigmoid, Tanh, mlp
+from bnncert.network import Network, mlp
 from bnncert.posterior import Posterior
 from bnncert.specification import ball, class_robust, explicit_box, half_space
 from bnncert_check import ACCEPT, Rejected, Verdict, check_certificate, read_model
 from bnncert_check import arithmetic as ar
 from bnncert_check.activations import default_slopes, image, lines
+from bnncert_check.layers import Activation, pull_error, pull_up
+from bnncert_check.layers import Dense as Linear
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import DOWN, UP, WeightBox, alternating_mass, cells_mass, mass
-from bnncert_check.model import Activation
 from bnncert_check.model import Posterior as Law
 from bnncert_check.region import read_region
 from bnncert_check.tails import expected_magnitude, normal_tails_down, normal_tails_up
@@ -179,10 +181,11 @@ def test_sums_and_products_are_never_on_the_wrong_side(kind: str) -> None:
         slack = 4 * Fraction(ar.gamma(len(a))) * size + 16 * (len(a) + 16) * Fraction(ETA)
         low, high = (Fraction(float(f(a, b))) for f in (ar.dot_down, ar.dot_up))
         assert exact - slack <= low < exact < high <= exact + slack
-        magnitudes = np.abs(a)[None], np.abs(b)[:, None]
-        assert size < Fraction(float(ar.matmul_up(*magnitudes)[0, 0])) <= size + slack
+        magnitudes = np.abs(b)[None], np.abs(a)[None]
+        layer = Linear(0, len(b), True, 0)  # one row of weights: its transposed map is the dot product
+        assert size < Fraction(float(pull_up(layer, *magnitudes)[0, 0])) <= size + slack
         naive = Fraction(float((a[None] @ b[:, None])[0, 0]))
-        assert abs(naive - exact) < Fraction(float(ar.matmul_error(*magnitudes)[0, 0])) <= slack
+        assert abs(naive - exact) < Fraction(float(pull_error(layer, *magnitudes)[0, 0])) <= slack
 
 
 def test_gamma_pays_for_sixteen_more_roundings() -> None:

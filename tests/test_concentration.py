@@ -17,6 +17,7 @@ from bnncert.bounds import gaussian as gaussian_bounds
 from bnncert.bounds.gaussian import Functional, functional, trace
 from bnncert.correlated import Gaussian
 from bnncert.errors import InputError
+from bnncert.layers import Dense, Flatten, ReLU
 from bnncert.methods import proof as proof_module
 from bnncert.methods import slopes as slopes_module
 from bnncert.methods import statistical
@@ -24,7 +25,7 @@ from bnncert.methods.attack import project
 from bnncert.methods.proof import plain_bounds, prove, row_failures
 from bnncert.methods.statistical import estimate
 from bnncert.methods.upper import refute
-from bnncert.network import Dense, Flatten, Network, ReLU, mlp
+from bnncert.network import Network, mlp
 from bnncert.posterior import Posterior
 from bnncert.rounding import allow
 from bnncert.specification import Region, ball, half_space

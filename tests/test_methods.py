@@ -23,9 +23,10 @@ from bnncert.certificate import Result, read_certificate
 from bnncert.certification import certify
 from bnncert.digest import canonical_json
 from bnncert.errors import InputError
+from bnncert.layers import Dense, ReLU
 from bnncert.methods import GIE, PIE, Sampling
 from bnncert.methods.growth import Rule, gradient_signs, grow
-from bnncert.network import Dense, Network, ReLU, mlp
+from bnncert.network import Network, mlp
 from bnncert.posterior import Normal, Posterior
 from bnncert.problem import Problem
 from bnncert.specification import (

@@ -13,8 +13,9 @@ from scipy import stats
 from bnncert.bounds import BOUNDS
 from bnncert.box import Box
 from bnncert.certification import certify
+from bnncert.layers import Dense, ReLU, Tanh
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
-from bnncert.network import Dense, Network, ReLU, Tanh, mlp
+from bnncert.network import Network, mlp
 from bnncert.posterior import Independent, Laplace, Normal, StudentT, Uniform
 from bnncert.problem import Problem
 from bnncert.specification import Specification, ball, class_robust, explicit_box, half_space

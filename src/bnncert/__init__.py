@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
     from bnncert.errors import InputError
     from bnncert.importers import load_posterior, save_posterior
+    from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
     from bnncert.methods import GIE, PIE, Concentration, Sampling
-    from bnncert.network import Dense, Flatten, LeakyReLU, Network, ReLU, Sigmoid, Tanh, mlp
+    from bnncert.network import Network, mlp
     from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
     from bnncert.problem import Problem
     from bnncert.specification import (
@@ -37,7 +38,8 @@ _ROOMS = {
     "errors": ("InputError",),
     "importers": ("load_posterior", "save_posterior"),
     "methods": ("GIE", "PIE", "Concentration", "Sampling"),
-    "network": ("Dense", "Flatten", "LeakyReLU", "Network", "ReLU", "Sigmoid", "Tanh", "mlp"),
+    "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
+    "network": ("Network", "mlp"),
     "posterior": ("Laplace", "Normal", "StudentT", "TruncatedNormal", "Uniform"),
     "problem": ("Problem",),
     "specification": (

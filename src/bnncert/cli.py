@@ -190,6 +190,87 @@ def train(
 
 
 @app.command()
+def attack(
+    posterior: Annotated[Path, typer.Argument(help="Posterior file: .safetensors (native) or .npz.")],
+    inputs: Annotated[str, typer.Option(help="Data set or .npz file with x and y.")],
+    eps: Annotated[float, typer.Option(help="Radius of the input region.")] = 0.05,
+    select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ":",
+    norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = "linf",
+    clip: Annotated[
+        tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
+    ] = None,
+    no_clip: Annotated[bool, typer.Option("--no-clip", help="Do not clip, also for images.")] = False,
+    samples: Annotated[int, typer.Option(min=0, help="Sampled networks to attack too, each on its own.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+) -> None:
+    """Accuracy on clean inputs and under attack (PGD): an estimate, from above, of what can be certified."""
+    from bnncert.data import load_inputs
+    from bnncert.importers import load_posterior
+    from bnncert.methods.attack import surviving
+    from bnncert.posterior import sample
+    from bnncert.problem import Problem
+
+    network, weights = load_posterior(posterior)
+    data = load_inputs(inputs)
+    indices = _selection(select, len(data.x))
+    region = _region(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))
+    condition = _condition(network, region, _labels(data, indices), None, None)
+    problem = Problem(network, weights, condition).to(_device(device))
+    drawn = sample(problem.posterior, samples, seed) if samples else None
+    print(f"{'network':<12} {'clean':>8} {'attacked':>9}   {len(indices)} inputs, eps {eps:g} ({norm})")
+    for name, networks in (("mean", problem.posterior.center.unsqueeze(0)), (f"{samples} samples", drawn)):
+        if networks is not None:
+            clean, attacked = surviving(problem, networks, seed)
+            print(f"{name:<12} {100 * clean:>6.2f} % {100 * attacked:>7.2f} %")
+
+
+zoo_app = typer.Typer(
+    no_args_is_help=True, help="Networks of the paper and others: shipped, or trained by one command."
+)
+app.add_typer(zoo_app, name="zoo")
+
+
+@zoo_app.command("list")
+def zoo_list() -> None:
+    """Every network, its data and accuracy, and whether it is at hand."""
+    from bnncert.display import show_zoo
+
+    show_zoo()
+
+
+@zoo_app.command("train")
+def zoo_train(
+    name: Annotated[str, typer.Argument(help="A name that `zoo list` shows.")],
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Where to write it; by default where `zoo path` finds it.")] = None,
+) -> None:
+    """Train a network by its recipe; an interrupted run goes on where it stopped."""
+    from bnncert.display import progress
+    from bnncert.zoo import recipe, train_recipe, trained_path
+
+    path = out or trained_path(name)
+    epochs = recipe(name).training.epochs
+    with progress("training") as bar:
+        task = bar.add_task("training", total=epochs, note="")
+        notes = train_recipe(
+            name,
+            path,
+            _device(device),
+            lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
+        )
+    print(f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} %, median std {notes['std']:.2g}")
+
+
+@zoo_app.command("path")
+def zoo_path(name: Annotated[str, typer.Argument(help="A name that `zoo list` shows.")]) -> None:
+    """Print where the trained posterior is."""
+    from bnncert.zoo import posterior_path
+
+    print(posterior_path(name))
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the posterior, results and certificates.")] = Path(
         "bnncert-demo"

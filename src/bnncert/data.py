@@ -3,17 +3,24 @@
 A published data set is looked for in the folder that the environment variable BNNCERT_DATA names, first as
 `<name>_<split>.npz` (x uint8, y integers), then as the files its authors publish (in a folder `<name>` there, or there
 itself), and is downloaded otherwise. Published files are used only when their SHA-256 is the pinned one.
+
+Colour images are stored channels last, x [N, height, width, channels], and come out channels first, as convolutions
+take them.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import os
+import sys
+import tarfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,6 +35,7 @@ from bnncert.importers.npz import read_arrays
 FOLDER = "BNNCERT_DATA"
 SPLITS = ("train", "test")
 DIGITS_TRAIN = 1500  # of 1797; the other 297 are the test split
+CHUNK = 2**16  # bytes of a download between two looks at its progress
 Array: TypeAlias = NDArray[np.generic]
 
 
@@ -46,12 +54,17 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Published:
-    """One split of a data set as its authors publish it: files under a base URL by SHA-256, and how to read them."""
+    """One split of a data set as its authors publish it: files under a base URL by SHA-256, and how to read them.
+
+    `shape` is that of one input in what `read` returns and in an `.npz`; `repacked` are the SHA-256 of local files that
+    hold the same contents compressed otherwise.
+    """
 
     url: str
     files: Mapping[str, str]
     shape: tuple[int, ...]
     read: Callable[[Sequence[Path]], tuple[Array, Array]]
+    repacked: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_inputs(source: str | Path, split: str = "test") -> Dataset:
@@ -78,10 +91,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     Its header is two zero bytes, the type (8: unsigned bytes), the number of dimensions, and each size as a big-endian
     32-bit integer; the values follow, last dimension fastest.
     """
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{str(path)!r} is not a gzip file ({error}); download it again") from error
+    content = _gunzip(path)
     if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
         raise InputError(f"{str(path)!r} does not start as an idx file of unsigned bytes; download it again")
     start = 4 + 4 * content[3]
@@ -91,6 +101,37 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content[start:], dtype=np.uint8).reshape(shape)
 
 
+def read_cifar10(path: Path, batches: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images [N, 32, 32, 3] and labels [N] of some batches in the archive of CIFAR-10's binary version.
+
+    A batch is a file of records: a byte for the label, then 3 x 32 x 32 bytes, the red rows first. Unlike the Python
+    version, which is pickled, it can be read without running what it says.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(_gunzip(path))) as archive:
+            content = b"".join(_member(archive, f"cifar-10-batches-bin/{batch}.bin") for batch in batches)
+    except (tarfile.TarError, KeyError) as error:
+        raise InputError(f"{str(path)!r} is not the archive of CIFAR-10 ({error}); download it again") from error
+    if len(content) % 3073:
+        raise InputError(f"{str(path)!r} holds {len(content)} bytes, not records of 3073; download it again")
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3073)
+    return np.moveaxis(records[:, 1:].reshape(-1, 3, 32, 32), 1, -1), records[:, 0]
+
+
+def _gunzip(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{str(path)!r} is not a gzip file ({error}); download it again") from error
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    if file is None:
+        raise KeyError(f"{name} is not a file")
+    return file.read()
+
+
 def _read_idx_pair(paths: Sequence[Path]) -> tuple[Array, Array]:
     images, labels = paths
     return read_idx(images), read_idx(labels)
@@ -98,6 +139,27 @@ def _read_idx_pair(paths: Sequence[Path]) -> tuple[Array, Array]:
 
 def _mnist(files: Mapping[str, str]) -> Published:
     return Published("https://ossci-datasets.s3.amazonaws.com/mnist/", files, (28, 28), _read_idx_pair)
+
+
+def _fashion_mnist(files: Mapping[str, str], debian: Mapping[str, str]) -> Published:
+    """From the authors' repository: the web site they name too answers without TLS alone.
+
+    Debian's package dataset-fashion-mnist installs the files in /usr/share/datasets/fashion-mnist, so that BNNCERT_DATA
+    may be /usr/share/datasets; in their gzip headers the name is dropped and the time is another.
+    """
+    url = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+    return Published(url, files, (28, 28), _read_idx_pair, debian)
+
+
+def _cifar10(*batches: str) -> Published:
+    archive = {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"}
+    read = partial(_read_batches, batches=batches)
+    return Published("https://www.cs.toronto.edu/~kriz/", archive, (32, 32, 3), read)
+
+
+def _read_batches(paths: Sequence[Path], batches: Sequence[str]) -> tuple[Array, Array]:
+    (archive,) = paths
+    return read_cifar10(archive, batches)
 
 
 PUBLISHED: dict[str, dict[str, Published]] = {
@@ -114,7 +176,33 @@ PUBLISHED: dict[str, dict[str, Published]] = {
                 "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
             }
         ),
-    }
+    },
+    "fashion-mnist": {
+        "train": _fashion_mnist(
+            {
+                "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            },
+            debian={
+                "train-images-idx3-ubyte.gz": "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
+                "train-labels-idx1-ubyte.gz": "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056",
+            },
+        ),
+        "test": _fashion_mnist(
+            {
+                "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            },
+            debian={
+                "t10k-images-idx3-ubyte.gz": "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
+                "t10k-labels-idx1-ubyte.gz": "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
+            },
+        ),
+    },
+    "cifar10": {
+        "train": _cifar10("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
+        "test": _cifar10("test_batch"),
+    },
 }
 
 
@@ -135,20 +223,30 @@ def _published(name: str, split: str) -> Dataset:
     published, folder = PUBLISHED[name][split], _folder()
     archive = folder / f"{name}_{split}.npz" if folder else None
     if archive and archive.is_file():
-        data = _from_file(archive)
+        where, (x, y) = str(archive), _arrays(archive)
     else:
-        data = _dataset(name, *published.read(_local_files(name, published, folder) or _downloaded(name, published)))
-    if not data.image or data.y is None or data.x.shape[1:] != published.shape:
+        files = _local_files(name, published, folder) or _downloaded(name, published)
+        where, (x, y) = name, published.read(files)
+    if x.dtype != np.uint8 or x.shape[1:] != published.shape or y is None:
         shape = ", ".join(["N", *map(str, published.shape)])
-        raise InputError(f"{data.name!r} is not {name}; it must hold x uint8 [{shape}] and y [N]")
-    return replace(data, name=name)
+        raise InputError(f"{where!r} is not {name}; it must hold x uint8 [{shape}] and y [N]")
+    return replace(_dataset(where, _channels_first(x), y), name=name)
+
+
+def _channels_first(x: Array) -> Array:
+    """Colour images [N, height, width, channels] as [N, channels, height, width]; any others as they are."""
+    return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.ndim == 4 else x
 
 
 def _from_file(path: Path) -> Dataset:
+    return _dataset(str(path), *_arrays(path))
+
+
+def _arrays(path: Path) -> tuple[Array, Array | None]:
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise InputError(f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, x=..., y=...)")
-    return _dataset(str(path), arrays["x"], arrays.get("y"))
+    return np.asarray(arrays["x"]), arrays.get("y")  # a member of an .npz that is no array comes as bytes
 
 
 def _folder() -> Path | None:
@@ -165,16 +263,39 @@ def _local_files(name: str, published: Published, folder: Path | None) -> list[P
         paths = [place / file for file in published.files]
         if all(path.is_file() for path in paths):
             for path in paths:
-                _verify(path, published.files[path.name])
+                _verify(path, published.files[path.name], published.repacked.get(path.name))
             return paths
     return None
 
 
-def _verify(path: Path, sha256: str) -> None:
+def _verify(path: Path, sha256: str, repacked: str | None) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+    if found not in (sha256, repacked):
         raise InputError(f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; download it again or remove it")
+
+
+@dataclass
+class _Progress:
+    """What pooch asks of a progress bar: a line on standard error, where that is a terminal, wiped at the end."""
+
+    file: str
+    total: int = 0  # bytes, which pooch sets when the server has said
+    done: int = 0
+
+    def update(self, count: int) -> None:
+        self.done += count
+        self._show(f"{self.file}: {self.done >> 20} of {self.total >> 20 if self.total else '?'} MiB")
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        self._show("")
+
+    def _show(self, line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def _downloaded(name: str, published: Published) -> list[Path]:
@@ -188,10 +309,10 @@ def _downloaded(name: str, published: Published) -> list[Path]:
     # A folder for each data set: several publish files of the same names.
     cache = pooch.os_cache("bnncert") / name
     try:
-        return [
-            Path(pooch.retrieve(published.url + file, f"sha256:{sha256}", file, cache, progressbar=False))
-            for file, sha256 in published.files.items()
-        ]
+        for file, sha256 in published.files.items():
+            download = pooch.HTTPDownloader(progressbar=_Progress(file), chunk_size=CHUNK)
+            pooch.retrieve(published.url + file, f"sha256:{sha256}", file, cache, downloader=download)
+        return [cache / file for file in published.files]
     except (OSError, ValueError) as error:  # no network or no cache; a hash that differs
         reason, files = " ".join(str(error).split()), " and ".join(published.files)
         raise InputError(
@@ -200,7 +321,6 @@ def _downloaded(name: str, published: Published) -> list[Path]:
 
 
 def _dataset(where: str, x: Array, y: Array | None) -> Dataset:
-    x = np.asarray(x)  # a member of an .npz that is no array comes as bytes
     if x.ndim < 2 or x.size == 0:
         raise InputError(f"{where!r}: x has shape {x.shape}; give [N, ...] with at least one input")
     image = x.dtype == np.uint8

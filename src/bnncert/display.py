@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bnncert.certificate import Result
 from bnncert.methods.statistical import Estimate
+from bnncert.zoo import ZOO, shipped_index, trained_path
 
 SHOWN = 25  # rows of the table; all of them are in results.jsonl
 
@@ -47,6 +48,23 @@ def show_results(results: Sequence[Result], title: str) -> None:
     if results and results[0].estimate:
         drawn = results[0].estimate
         console.print(f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks", highlight=False)
+
+
+def show_zoo() -> None:
+    """One row a network: what it is, the paper's accuracy, its own, and where it comes from."""
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    for name in ("name", "data", "weights", "paper, %", "accuracy, %", "σ", "at hand", "about"):
+        table.add_column(
+            name, justify="left" if name in ("name", "data", "about") else "right", no_wrap=name != "about"
+        )
+    shipped = shipped_index()
+    for name, made in ZOO.items():
+        known, trained = shipped.get(name), trained_path(name).is_file()
+        measured = (f"{100 * known['accuracy']:.2f}", f"{known['std']:.1g}") if known else ("–", "–")
+        place = "shipped" if known else "trained" if trained else "–"
+        paper = "–" if made.paper is None else f"{made.paper:g}"
+        table.add_row(name, made.data, f"{made.network.size:,}", paper, *measured, place, made.about)
+    Console().print(table)
 
 
 def summary(results: Sequence[Result]) -> str:

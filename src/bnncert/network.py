@@ -11,101 +11,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
-import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bnncert.digest import digest
 from bnncert.errors import InputError
-
-Shape: TypeAlias = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Dense:
-    """y = x W + b with W of shape [inputs, outputs]."""
-
-    inputs: int
-    outputs: int
-    bias: bool = True
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(size, int) and size >= 1 for size in (self.inputs, self.outputs)):
-            raise InputError(f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of at least 1")
-
-
-@dataclass(frozen=True)
-class Flatten:
-    """Any shape to one dimension, row by row."""
-
-
-@dataclass(frozen=True)
-class ReLU:
-    """max(z, 0)"""
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return z.clamp_min(0)
-
-
-@dataclass(frozen=True)
-class LeakyReLU:
-    """max(z, slope z), 0 <= slope < 1"""
-
-    slope: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.slope < 1:
-            raise InputError(f"LeakyReLU slope is {self.slope}; give a number in [0, 1)")
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.maximum(z, self.slope * z)
-
-
-@dataclass(frozen=True)
-class Tanh:
-    """tanh(z)"""
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return z.tanh()
-
-
-@dataclass(frozen=True)
-class Sigmoid:
-    """1 / (1 + exp(-z))"""
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return z.sigmoid()
-
-
-Activation: TypeAlias = ReLU | LeakyReLU | Tanh | Sigmoid
-Layer: TypeAlias = Dense | Flatten | Activation
-LAYERS: dict[str, type[Layer]] = {kind.__name__: kind for kind in (Dense, Flatten, ReLU, LeakyReLU, Tanh, Sigmoid)}
-
-
-def parameter_shapes(layer: Layer) -> dict[str, Shape]:
-    """The layer's parameters by letter, in the order they stand in the flat weight vector."""
-    if isinstance(layer, Dense):
-        return {"W": (layer.inputs, layer.outputs)} | ({"b": (layer.outputs,)} if layer.bias else {})
-    return {}
-
-
-def output_shape(layer: Layer, shape: Shape) -> Shape:
-    """The shape the layer makes of `shape`; an `InputError` when it does not fit."""
-    if isinstance(layer, Dense):
-        if shape != (layer.inputs,):
-            raise InputError(
-                f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize before it"
-            )
-        return (layer.outputs,)
-    return (math.prod(shape),) if isinstance(layer, Flatten) else shape
+from bnncert.layers import (
+    LAYERS,
+    Activation,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    Layer,
+    MaxPool2d,
+    ReLU,
+    Shape,
+    output_shape,
+    parameter_shapes,
+)
+from bnncert.products import spread_bias, through
 
 
 def apply(layer: Layer, parameters: Sequence[Tensor], x: Tensor, shape: Shape) -> Tensor:
     """The layer at x of shape [..., batch, *shape]; parameters may carry leading dimensions that broadcast."""
-    if isinstance(layer, Dense):
-        y = x @ parameters[0]
-        return y + parameters[1].unsqueeze(-2) if layer.bias else y
+    if isinstance(layer, Dense | Conv2d):
+        y = through(layer, parameters[0], x)
+        return y + spread_bias(layer, parameters[1], shape).unsqueeze(-len(shape) - 1) if layer.bias else y
+    if isinstance(layer, AvgPool2d):
+        return through(layer, x, x)
+    if isinstance(layer, MaxPool2d):
+        flat = functional.max_pool2d(x.flatten(0, -4), layer.kernel, layer.stride)
+        return flat.reshape(*x.shape[:-2], *flat.shape[-2:])
     if isinstance(layer, Flatten):
         return x.flatten(-len(shape))
     return layer(x)
@@ -121,8 +60,8 @@ class Network:
     def __post_init__(self) -> None:
         if not all(isinstance(size, int) and size >= 1 for size in self.input_shape):
             raise InputError(f"network input shape {self.input_shape} must be whole numbers of at least 1")
-        if not any(isinstance(layer, Dense) for layer in self.layers):
-            raise InputError("network has no weights; give it at least one Dense layer")
+        if not any(isinstance(layer, Dense | Conv2d) for layer in self.layers):
+            raise InputError("network has no weights; give it at least one Dense or Conv2d layer")
         if len(self.shapes[-1]) != 1:
             raise InputError(f"network ends in shape {self.shapes[-1]}; its output must be a vector")
 

@@ -13,7 +13,7 @@ import numpy as np
 from flint import arb
 
 from bnncert_check.arithmetic import Array, down, lower_float, up, upper_float
-from bnncert_check.model import Activation
+from bnncert_check.layers import Activation
 
 HALF = arb(1) / 2
 CURVES = {"Tanh": (arb(0), arb(1), arb(1)), "Sigmoid": (HALF, HALF, HALF)}  # f(z) = lift + height tanh(rate z)

@@ -45,15 +45,12 @@ def floor_of_errors(n: int) -> float:
     return 4 * (n + SPARE) * ETA
 
 
-def matmul_error(a: Array, b: Array) -> Array:
-    """A bound of |fl(a @ b) - a @ b|, also when SPARE / 2 further roundings follow; a, b are magnitudes."""
-    n = a.shape[-1]
-    return up(gamma(n) * (a @ b) + floor_of_errors(n))
+def sum_error(terms: int, total: Array) -> Array:
+    """A bound of the rounding in sums of so many products, whose magnitudes sum to `total` (as computed).
 
-
-def matmul_up(a: Array, b: Array) -> Array:
-    """a @ b from above, for non-negative a and b."""
-    return up(a @ b + matmul_error(a, b))
+    It also pays for SPARE / 2 further roundings, of factors before or of sums after.
+    """
+    return up(gamma(terms) * total + floor_of_errors(terms))
 
 
 def dot_down(a: Array, b: Array) -> Array:

@@ -14,9 +14,10 @@ from flint import arb, ctx
 from bnncert_check.arithmetic import BITS, Array, lower_float, require_ieee_arithmetic, upper_float
 from bnncert_check.concentration import Proof, failure
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_safetensors
+from bnncert_check.layers import Activation, Conv
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox, alternating_mass, cells_mass, cut
-from bnncert_check.model import Dense, Model, Posterior
+from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region, point_region, read_region
 from bnncert_check.verdict import ACCEPT, ERROR, Bounds, CannotCheck, Reason, Rejected, Verdict
 
@@ -147,12 +148,17 @@ def _box(evidence: dict[str, Any], index: int, tensors: Tensors, posterior: Post
     center = numbers(tensors, f"center{index}", spread.shape) if drawn else posterior.center
     sides: list[Array] = [np.ones_like(spread)] * 2
     if f"signs{index}" in tensors:
-        signs = numbers({"signs": tensors[f"signs{index}"].astype(np.float64)}, "signs", spread.shape)
+        signs = _whole(tensors, f"signs{index}", spread.shape)
         grown = (signs == 0, signs == 0) if growth["zero_gradient_only"] else (signs <= 0, signs >= 0)
         sides = [1 + _number(growth["rho"]) * side.astype(np.float64) for side in grown]
     step, steps = _number(growth["step"]), _number(entry["steps"])
     widths = [steps * (step * spread * side) for side in sides]
     return WeightBox(center - widths[0], center + widths[1])
+
+
+def _whole(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:
+    """An array of small whole numbers."""
+    return numbers({name: tensors[name].astype(np.float64)}, name, shape)
 
 
 def _number(value: Any) -> float:
@@ -218,11 +224,13 @@ def _proof(entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, mode
     t = float.fromhex(entry["t"])
     if not 0 < t < math.inf:
         raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
-    proof = Proof(t, {}, {}, {})
+    proof = Proof(t, {}, {}, {}, {})
     width = math.prod(model.input_shape)
     for layer in model.layers:
-        if isinstance(layer, Dense):
+        if not isinstance(layer, Activation):
             width = layer.outputs
+            if isinstance(layer, Conv) and (name := f"{prefix}refined{layer.position}") in tensors:
+                proof.refined[layer.position] = _whole(tensors, name, (width,)) != 0
             continue
         for name, target in (("lower_slopes", proof.lower), ("upper_slopes", proof.upper)):
             target[layer.position] = _slopes(tensors, f"{prefix}{name}{layer.position}", (width,))

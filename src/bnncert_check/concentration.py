@@ -18,25 +18,13 @@ from flint import arb
 from numpy.typing import NDArray
 
 from bnncert_check.activations import image, lines
-from bnncert_check.arithmetic import (
-    ETA,
-    UNIT,
-    Array,
-    dot_down,
-    dot_up,
-    down,
-    matmul_error,
-    matmul_up,
-    sqrt_up,
-    up,
-    upper_float,
-)
-from bnncert_check.linear import ActivationStep, Interval, with_one
-from bnncert_check.model import Activation, Dense, Model, Posterior
+from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sqrt_up, sum_error, up, upper_float
+from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
+from bnncert_check.linear import ActivationStep, Interval, MaxStep, center_radius, maximum, unit_rows, with_one
+from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
 from bnncert_check.tails import expected_magnitude, normal_tail
-
-ROWS_AT_ONCE = 512
+from bnncert_check.verdict import CannotCheck
 
 
 @dataclass(frozen=True)
@@ -47,15 +35,17 @@ class Proof:
     lower: dict[int, Array]
     upper: dict[int, Array]
     rows: dict[int, Array]
+    refined: dict[int, NDArray[np.bool_]]  # by position of a convolution: the neurons with rows of their own
 
 
 @dataclass(frozen=True)
 class NoisyStep:
-    """A dense layer with mean matrix, variances and shared factors, all with the bias as last input."""
+    """A linear layer with mean matrix, variances and shared factors, all with the bias as last input."""
 
-    mean: Array  # [in + 1, out]
+    layer: Linear
+    mean: Array  # [entries + 1, channels]
     variance: Array | None  # from above; None where nothing is independent noise
-    factors: Array | None  # [k, in + 1, out]
+    factors: Array | None  # [k, entries + 1, channels]
     h: Interval
     region: Region | None  # where the layer is the first
 
@@ -72,7 +62,8 @@ class Tally:
     input_std: Array | None = None
 
 
-Step = NoisyStep | ActivationStep
+Step = NoisyStep | ActivationStep | MaxStep
+Functional = tuple[Array, Array]  # m from below and L from above
 
 
 def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
@@ -107,10 +98,14 @@ def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> 
             steps.append(ActivationStep(lines(layer, h.lower, h.upper, below, above), h))
             h = Interval(*image(layer, h.lower, h.upper))
             continue
-        steps.append(_noisy(layer, posterior, h, None if steps else region))
+        if isinstance(layer, MaxPool):
+            steps.append(MaxStep(layer, h))
+            h = maximum(layer, h)
+            continue
+        step = _noisy(layer, posterior, h, None if steps else region)
+        steps.append(step)
         if i + 1 < len(model.layers):
-            unit = np.eye(layer.outputs)
-            (low, low_noise), (high, high_noise) = (_neurons(steps, region, side) for side in (unit, -unit))
+            (low, low_noise), (high, high_noise) = _neurons(steps, step, region, proof)
             lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
             # The lower end of a ReLU that is off is not needed: 0 stands for it, and nothing is charged.
             off = (upper <= 0) & _is_relu(model.layers[i + 1])
@@ -119,7 +114,7 @@ def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> 
     return steps, ends
 
 
-def _is_relu(layer: Dense | Activation) -> bool:
+def _is_relu(layer: Layer) -> bool:
     return isinstance(layer, Activation) and layer.kind == "ReLU"
 
 
@@ -128,25 +123,57 @@ def _dead(layer: Activation, z: Interval) -> NDArray[np.bool_]:
     return (z.upper <= 0) & _is_relu(layer)
 
 
-def _for_rows(step: Step, layer: Dense | Activation, proof: Proof) -> Step:
+def _for_rows(step: Step, layer: Layer, proof: Proof) -> Step:
     """The output rows' own lower slopes, where there are any."""
-    if isinstance(step, NoisyStep) or not isinstance(layer, Activation) or layer.position not in proof.rows:
+    if not isinstance(step, ActivationStep) or not isinstance(layer, Activation) or layer.position not in proof.rows:
         return step
     own = np.where(_dead(layer, step.h), 0.0, proof.rows[layer.position])
     return ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope), step.h)
 
 
-def _noisy(layer: Dense, posterior: Posterior, h: Interval, region: Region | None) -> NoisyStep:
-    mean, std = (layer.matrix(posterior.fields[name]) for name in ("mean", "std"))
+def _noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | None) -> NoisyStep:
+    mean, std = fixed_or(layer, posterior.fields["mean"]), layer.matrix(posterior.fields["std"])
     factors = layer.matrix(posterior.fields["factor"].T) if "factor" in posterior.fields else np.zeros(0)
-    return NoisyStep(mean, up(std * std) if std.any() else None, factors if factors.any() else None, h, region)
+    return NoisyStep(layer, mean, up(std * std) if std.any() else None, factors if factors.any() else None, h, region)
 
 
-def _neurons(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
-    """`_functional` of many rows, a part at a time."""
-    parts = [_functional(steps, region, rows[i : i + ROWS_AT_ONCE]) for i in range(0, len(rows), ROWS_AT_ONCE)]
-    value, lipschitz = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return value, lipschitz
+def _neurons(steps: list[Step], step: NoisyStep, region: Region, proof: Proof) -> tuple[Functional, Functional]:
+    """m and L of every z_i and of every -z_i: by rows for a dense layer, else without, or with where the proof says so.
+
+    Of two functionals that one is used whose end is the better: a choice that depends on nothing random.
+    """
+    layer = step.layer
+    if isinstance(layer, Dense):
+        unknown, chosen = np.full(layer.outputs, -np.inf), np.arange(layer.outputs)
+        sides = (unknown, np.zeros_like(unknown)), (unknown.copy(), np.zeros_like(unknown))
+    elif step.factors is not None:
+        raise CannotCheck("unsupported", "convolutions with correlated weights cannot be checked yet")
+    else:
+        sides, chosen = _one_layer(layer, step), np.flatnonzero(proof.refined.get(layer.position, np.zeros(0, bool)))
+    for rows, places in unit_rows(chosen, layer.outputs):
+        for (value, lipschitz), sign in zip(sides, (1.0, -1.0), strict=True):
+            m, slope = _functional(steps, region, sign * rows)
+            better = m - proof.t * slope > value[places] - proof.t * lipschitz[places]
+            value[places] = np.where(better, m, value[places])
+            lipschitz[places] = np.where(better, slope, lipschitz[places])
+    return sides
+
+
+def _one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
+    """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over each neuron's patch: the fold on the box."""
+    center, radius = center_radius(step.h)
+    middle, spread, size = layer.patches(center), layer.patches(radius), layer.patches(step.h.magnitude)
+    spread[-1] = 0.0  # of the constant 1
+    expected, squared = np.abs(step.mean), np.zeros((step.mean.shape[1], middle.shape[1]))
+    if step.variance is not None:
+        expected = expected_magnitude(step.mean, sqrt_up(step.variance))
+        total = step.variance.T @ up(size**2)
+        squared = up(total + sum_error(layer.terms, total))
+    paid = expected.T @ spread
+    loss = up(paid + sum_error(2 * layer.terms, expected.T @ size + paid))
+    value, lipschitz = step.mean.T @ middle, sqrt_up(squared) if step.variance is not None else squared
+    below, above = (down(sign * value - loss).reshape(-1) for sign in (1.0, -1.0))
+    return (below, lipschitz.reshape(-1)), (above, lipschitz.reshape(-1).copy())
 
 
 def _functional(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
@@ -171,23 +198,25 @@ def _functional(steps: list[Step], region: Region, rows: Array) -> tuple[Array, 
 def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
     """The rows before the layer, and the tally with its mean, its rounding and its noise."""
     h, magnitude = with_one(step.h), np.abs(rows)
-    pulled = rows @ step.mean.T
-    error = dot_up(matmul_error(magnitude, np.abs(step.mean).T), h.magnitude)
+    pulled = step.layer.pull(step.mean, rows)
+    error = dot_up(pull_error(step.layer, np.abs(step.mean), magnitude), h.magnitude)
     tally = replace(tally, value=down(tally.value + down(pulled[:, -1] - error)))
     std = None
     if step.variance is not None:
-        variances = matmul_up(up(rows * rows), step.variance.T)  # s_j²
-        tally = replace(tally, squared=up(tally.squared + _reach(step, variances)))
+        variances = pull_up(step.layer, step.variance, up(rows * rows))  # s_j²
+        layer = step.layer
+        reach = _reach(step, variances) if isinstance(layer, Dense) else _kernel_reach(layer, step, step.variance, rows)
+        tally = replace(tally, squared=up(tally.squared + reach))
         std = variances
     if step.factors is not None:
-        tally, shared = _pull_shared(step.factors, h, rows, tally)
+        tally, shared = _pull_shared(step.layer, step.factors, h, rows, tally)
         std = shared if std is None else up(std + shared)
     if std is not None:
         std = sqrt_up(std)
         if step.region is not None:
             tally = replace(tally, input_std=std[:, :-1])
         else:
-            expected = up(_half_normal_mean() * dot_up(std, _center_radius(h)[1]))
+            expected = up(_half_normal_mean() * dot_up(std, center_radius(h)[1]))
             tally = replace(tally, value=down(tally.value - expected))
     return pulled[:, :-1], tally
 
@@ -203,13 +232,25 @@ def _reach(step: NoisyStep, variances: Array) -> Array:
     return up(reach + bias)
 
 
-def _pull_shared(factors: Array, h: Interval, rows: Array, tally: Tally) -> tuple[Tally, Array]:
+def _kernel_reach(layer: Conv, step: NoisyStep, variance: Array, rows: Array) -> Array:
+    """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))², g_e(A, h) the derivative of A·(W h) with respect to a kernel entry."""
+    middle, spread = center_radius(step.h)
+    shaped = rows.reshape(len(rows), variance.shape[1], -1)
+    centers, radii = layer.patches(middle).T, layer.patches(spread).T
+    radii[:, -1] = 0.0  # of the constant 1
+    at_center, size = shaped @ centers, np.abs(shaped) @ np.abs(centers)
+    reach = np.abs(shaped) @ radii
+    slope = up(np.abs(at_center) + up(reach + sum_error(2 * len(centers), size + reach)))
+    return dot_up(up(slope * slope).reshape(len(rows), -1), variance.T.reshape(-1))
+
+
+def _pull_shared(layer: Linear, factors: Array, h: Interval, rows: Array, tally: Tally) -> tuple[Tally, Array]:
     """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q a_q², [R, in + 1]."""
-    middle, spread = _center_radius(h)
+    middle, spread = center_radius(h)
     centers, radii, squares = [], [], np.zeros((len(rows), len(middle)))
     for factor in factors:
-        coefficients = rows @ factor.T
-        error = matmul_error(np.abs(rows), np.abs(factor).T)
+        coefficients = layer.pull(factor, rows)
+        error = pull_error(layer, np.abs(factor), np.abs(rows))
         size = up(np.abs(coefficients) + error)
         low, high = dot_down(coefficients, middle), dot_up(coefficients, middle)
         centers.append(low)
@@ -224,7 +265,7 @@ def _minimum(region: Region, rows: Array, std: Array | None) -> Array:
     """E min over the region of Σ_j (A_j + g_j) x_j from below, g_j ~ N(0, std_j²): the adversary sees the noise."""
     if std is None:
         return region.minimum(rows)
-    center, radius = _center_radius(Interval(region.lower, region.upper))
+    center, radius = center_radius(Interval(region.lower, region.upper))
     best = down(dot_down(rows, center) - dot_up(expected_magnitude(rows, std), radius))
     if region.is_box:
         return best
@@ -234,12 +275,6 @@ def _minimum(region: Region, rows: Array, std: Array | None) -> Array:
     else:
         dual = up(size.max(-1) + up(_maximal_gain(rows.shape[-1]) * std.max(-1)))
     return np.maximum(best, down(dot_down(rows, region.x) - up(region.eps * dual)))
-
-
-def _center_radius(h: Interval) -> tuple[Array, Array]:
-    """h within center ± radius."""
-    center = h.lower / 2 + h.upper / 2
-    return center, np.maximum(up(h.upper - center), up(center - h.lower))
 
 
 @cache

@@ -8,16 +8,21 @@ the last layer and at the input only, which is never worse than interval arithme
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bnncert_check.activations import Lines, default_slopes, image, lines
-from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, matmul_error, matmul_up, up
+from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sum_error, up
+from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
 from bnncert_check.mass import WeightBox
-from bnncert_check.model import Dense, Model
+from bnncert_check.model import Model
 from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck
+
+ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -42,22 +47,23 @@ class Interval:
 
 @dataclass(frozen=True)
 class BoxStep:
-    """A dense layer with weights in [lower, upper] and input h, both with the constant 1 at the end."""
+    """A linear layer with weights in [lower, upper] and input h, both with the constant 1 at the end."""
 
+    layer: Linear
     lower: Array
     upper: Array
     h: Interval
 
     def pull(self, rows: Array) -> tuple[Array, Array]:
         """rows·z >= new rows·h + constant."""
-        magnitude, h = np.abs(rows), with_one(self.h)
+        layer, magnitude, h = self.layer, np.abs(rows), with_one(self.h)
         center = self.lower / 2 + self.upper / 2
         radius = up(np.maximum(up(self.upper - center), up(center - self.lower)))
         slope, lift = _chord_of_magnitude(h)
-        spread = magnitude @ radius.T
-        pulled = rows @ center.T - spread * slope
-        error = matmul_error(magnitude, up(np.abs(center) + radius).T)
-        paid = up(dot_up(error, h.magnitude) + dot_up(matmul_up(magnitude, radius.T), lift))
+        spread = layer.pull(radius, magnitude)
+        pulled = layer.pull(center, rows) - spread * slope
+        error = pull_error(layer, up(np.abs(center) + radius), magnitude)
+        paid = up(dot_up(error, h.magnitude) + dot_up(pull_up(layer, radius, magnitude), lift))
         return pulled[:, :-1], down(pulled[:, -1] - paid)
 
 
@@ -76,7 +82,30 @@ class ActivationStep:
         return pulled, down(constant - dot_up(rounding, self.h.magnitude))
 
 
-Step = BoxStep | ActivationStep
+@dataclass(frozen=True)
+class MaxStep:
+    """rows·max(h) >= A⁺ h[chosen] + A⁻ (h[chosen] where no other entry can be larger, else the largest upper end)."""
+
+    layer: MaxPool
+    h: Interval
+
+    def pull(self, rows: Array) -> tuple[Array, Array]:
+        lower, upper = self.layer.gather(self.h.lower), self.layer.gather(self.h.upper)  # [outputs, entries]
+        best = lower.argmax(-1)[:, None]
+        others = upper.copy()
+        np.put_along_axis(others, best, -np.inf, -1)
+        alone = np.take_along_axis(lower, best, -1)[:, 0] >= others.max(-1)
+        places = self.layer.gather(np.arange(len(self.h.lower), dtype=np.float64)).astype(np.int64)
+        chosen = np.take_along_axis(places, best, -1)[:, 0]
+        followed = np.where(alone | (rows > 0), rows, 0.0)
+        pulled, size = np.zeros((len(rows), len(self.h.lower))), np.zeros((len(rows), len(self.h.lower)))
+        np.add.at(pulled.T, chosen, followed.T)
+        np.add.at(size.T, chosen, np.abs(followed).T)
+        error = dot_up(sum_error(lower.shape[-1], size), self.h.magnitude)
+        return pulled, down(dot_down(rows - followed, upper.max(-1)) - error)
+
+
+Step = BoxStep | ActivationStep | MaxStep
 
 
 def row_bounds(model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array) -> Array:
@@ -92,15 +121,77 @@ def _row_bounds(
 ) -> Array:
     steps: list[Step] = []
     h = Interval(region.lower, region.upper)
-    for layer in model.layers:
-        if isinstance(layer, Dense):
-            steps.append(BoxStep(layer.matrix(weights.lower), layer.matrix(weights.upper), h))
-            unit = np.eye(layer.outputs)
-            h = Interval(_walk(steps, region, unit, everywhere), -_walk(steps, region, -unit, everywhere))
+    for i, layer in enumerate(model.layers):
+        if isinstance(layer, Linear):
+            step = BoxStep(layer, fixed_or(layer, weights.lower), fixed_or(layer, weights.upper), h)
+            steps.append(step)
+            h = _outputs(steps, region, step, model.layers[i + 1] if i + 1 < len(model.layers) else None, everywhere)
+        elif isinstance(layer, MaxPool):
+            steps.append(MaxStep(layer, h))
+            h = maximum(layer, h)
         else:
             steps.append(ActivationStep(lines(layer, h.lower, h.upper, *default_slopes(layer, h.lower, h.upper)), h))
             h = Interval(*image(layer, h.lower, h.upper))
     return down(np.maximum(_walk(steps, region, rows, everywhere), h.minimum(rows)) + offsets)
+
+
+def _outputs(steps: list[Step], region: Region, step: BoxStep, following: Layer | None, everywhere: bool) -> Interval:
+    """The interval of the last step's outputs: all by rows of a dense layer, of others those whose sign is open."""
+    if isinstance(step.layer, Dense):
+        unit = np.eye(step.layer.outputs)
+        return Interval(_walk(steps, region, unit, everywhere), -_walk(steps, region, -unit, everywhere))
+    lower, upper = _one_layer(step.layer, step)
+    chosen = np.flatnonzero(worth_rows(lower, upper, following))
+    exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
+    if step.layer.pool or (len(steps) == 1 and region.is_box and exact):
+        chosen = chosen[:0]  # rows would find the same
+    for rows, places in unit_rows(chosen, step.layer.outputs):
+        lower[places] = np.maximum(lower[places], _walk(steps, region, rows, everywhere))
+        upper[places] = np.minimum(upper[places], -_walk(steps, region, -rows, everywhere))
+    return Interval(lower, upper)
+
+
+def worth_rows(lower: Array, upper: Array, following: Layer | None) -> NDArray[np.bool_]:
+    """Neurons whose sign is open, if that is what matters next; else all."""
+    if isinstance(following, Activation) and following.slope is not None:
+        return (lower < 0) & (upper > 0)
+    return np.ones(len(lower), bool)
+
+
+def unit_rows(chosen: NDArray[np.int64], width: int) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+    """Rows e_i [ROWS_AT_ONCE, width] of the chosen neurons, with their indices."""
+    for start in range(0, len(chosen), ROWS_AT_ONCE):
+        places = chosen[start : start + ROWS_AT_ONCE]
+        rows = np.zeros((len(places), width))
+        rows[np.arange(len(places)), places] = 1.0
+        yield rows, places
+
+
+def _one_layer(layer: Conv, step: BoxStep) -> tuple[Array, Array]:
+    """Interval arithmetic over patches: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr max|h|; above alike."""
+    center, radius = center_radius(step.h)
+    middle, spread, size = layer.patches(center), layer.patches(radius), layer.patches(step.h.magnitude)
+    spread[-1] = 0.0  # of the constant 1
+    weights, width = (step.lower, step.upper), np.zeros_like(step.lower)
+    if not (step.h.lower >= 0).all():
+        weights = (step.lower / 2 + step.upper / 2,) * 2
+        width = up(np.maximum(up(step.upper - weights[0]), up(weights[0] - step.lower)))
+    ends = []
+    for sign, matrix in zip((1.0, -1.0), weights, strict=True):
+        paid = np.abs(matrix).T @ spread + width.T @ size
+        error = sum_error(2 * layer.terms, (np.abs(matrix) + width).T @ size + paid)
+        ends.append(down(sign * (matrix.T @ middle) - up(paid + error)).reshape(-1))
+    return ends[0], -ends[1]
+
+
+def maximum(layer: MaxPool, h: Interval) -> Interval:
+    return Interval(layer.gather(h.lower).max(-1), layer.gather(h.upper).max(-1))
+
+
+def center_radius(h: Interval) -> tuple[Array, Array]:
+    """h within center ± radius."""
+    center = h.lower / 2 + h.upper / 2
+    return center, np.maximum(up(h.upper - center), up(center - h.lower))
 
 
 def _walk(steps: list[Step], region: Region, rows: Array, everywhere: bool) -> Array:

@@ -1,8 +1,4 @@
-"""The network and its posterior, read from a file; every layer acts on flat vectors.
-
-A dense layer's weights and biases are one matrix [inputs + 1, outputs] whose last row meets the constant 1: a bias
-needs no case of its own anywhere.
-"""
+"""The network and its posterior, read from a file."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_npz, read_safetensors, strict_json
+from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, Shape, window_places
 from bnncert_check.verdict import CannotCheck
 
 SCHEMA = "bnncert-posterior/1"
@@ -30,36 +27,6 @@ FIELDS = {
 ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with the (default) slope below 0
 NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
 NO_ACTIVATION = ("linear", "softmax")
-
-
-@dataclass(frozen=True)
-class Dense:
-    """y = h W + b; its weights start at `start` of the flat weight vector."""
-
-    inputs: int
-    outputs: int
-    bias: bool
-    start: int
-
-    def matrix(self, flat: Array) -> Array:
-        """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is 0."""
-        middle = self.start + self.inputs * self.outputs
-        weights = flat[..., self.start : middle].reshape(*flat.shape[:-1], self.inputs, self.outputs)
-        bias = flat[..., middle : middle + self.outputs] if self.bias else np.zeros((*flat.shape[:-1], self.outputs))
-        return np.concatenate([weights, bias[..., None, :]], -2)
-
-    @property
-    def size(self) -> int:
-        return (self.inputs + self.bias) * self.outputs
-
-
-@dataclass(frozen=True)
-class Activation:
-    """ReLU and LeakyReLU: max(z, slope z); Tanh and Sigmoid: slope None. Its slopes are named by its `position`."""
-
-    kind: str
-    slope: float | None
-    position: int
 
 
 @dataclass(frozen=True)
@@ -102,7 +69,7 @@ class Model:
     """The network, and its posterior as weighted components (one, unless it is a mixture)."""
 
     input_shape: tuple[int, ...]
-    layers: tuple[Dense | Activation, ...]
+    layers: tuple[Layer, ...]
     weights: tuple[float, ...]
     components: tuple[Posterior, ...]
     architecture_digest: str
@@ -110,7 +77,7 @@ class Model:
 
     @property
     def outputs(self) -> int:
-        return [layer.outputs for layer in self.layers if isinstance(layer, Dense)][-1]
+        return [layer.outputs for layer in self.layers if not isinstance(layer, Activation)][-1]
 
 
 def read_model(path: Path) -> Model:
@@ -150,30 +117,68 @@ def _model(
     return Model(shape, layers, weights, components, digest(architecture), own)
 
 
-def _layers(architecture: dict[str, Any]) -> tuple[Dense | Activation, ...]:
-    layers: list[Dense | Activation] = []
-    width, start = math.prod(architecture["input_shape"]), 0
+def _layers(architecture: dict[str, Any]) -> tuple[Layer, ...]:
+    layers: list[Layer] = []
+    shape, start = tuple(architecture["input_shape"]), 0
     for position, entry in enumerate(architecture["layers"]):
         kind, fields = entry["type"], {key: value for key, value in entry.items() if key != "type"}
-        if kind == "Dense":
-            dense = Dense(start=start, **fields)
-            if dense.inputs != width:
-                raise CannotCheck("malformed", f"layer {position} takes {dense.inputs} inputs and gets {width}")
-            layers.append(dense)
-            width, start = dense.outputs, start + dense.size
-        elif kind in ACTIVATIONS:
-            slope = fields.pop("slope") if kind == "LeakyReLU" else ACTIVATIONS[kind]
-            if fields or not 0 <= (slope or 0) < 1:
-                raise CannotCheck("malformed", f"{kind} has slope {slope} and fields {sorted(fields)}")
-            layers.append(Activation(kind, slope, position))
-        elif kind != "Flatten":  # vectors are flat already
-            raise CannotCheck("unsupported", f"layer {kind!r} is not known")
+        if kind == "Flatten":
+            shape = (math.prod(shape),)
+            continue
+        layer = _layer(kind, fields, shape, start, position)
+        layers.append(layer)
+        if isinstance(layer, Linear):
+            start += layer.size
+        shape = _output_shape(layer, shape)
     if start == 0:
         raise CannotCheck("malformed", "the network has no weights")
     return tuple(layers)
 
 
-def _posterior(family: str, layers: tuple[Dense | Activation, ...], tensors: Tensors, prefix: str) -> Posterior:
+def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position: int) -> Layer:
+    """One layer for inputs of the given shape; every field is taken, or it is an error."""
+    expected: Shape | None = None
+    layer: Layer
+    if kind in ACTIVATIONS:
+        slope = fields.pop("slope") if kind == "LeakyReLU" else ACTIVATIONS[kind]
+        layer = Activation(kind, slope, position)
+        if not 0 <= (slope or 0) < 1:
+            raise CannotCheck("malformed", f"{kind} has slope {slope}")
+    elif kind == "Dense":
+        layer = Dense(**{name: fields.pop(name) for name in ("inputs", "outputs", "bias")}, start=start)
+        expected = (layer.inputs,)
+    elif kind in ("Conv2d", "AvgPool2d", "MaxPool2d"):
+        kernel, stride = tuple(fields.pop("kernel")), tuple(fields.pop("stride"))
+        expected = (shape[0], *shape[1:3])
+        if kind == "MaxPool2d":
+            layer = MaxPool(shape, kernel, stride)
+        elif kind == "AvgPool2d":
+            layer = Conv(shape, shape[0], kernel, stride, (0, 0), False, start, position, pool=True)
+        else:
+            expected = (fields.pop("in_channels"), *shape[1:3])
+            channels, padding, bias = (fields.pop(name) for name in ("out_channels", "padding", "bias"))
+            layer = Conv(shape, channels, kernel, stride, tuple(padding), bias, start, position)
+    else:
+        raise CannotCheck("unsupported", f"layer {kind!r} is not known")
+    if fields or expected not in (None, shape):
+        raise CannotCheck(
+            "malformed", f"layer {position} takes {expected}, gets {shape}; other fields {sorted(fields)}"
+        )
+    return layer
+
+
+def _output_shape(layer: Layer, shape: Shape) -> Shape:
+    match layer:
+        case Dense():
+            return (layer.outputs,)
+        case Conv():
+            return (layer.channels, *layer.places)
+        case MaxPool():
+            return (shape[0], *window_places(shape, layer.kernel, layer.stride, (0, 0)))
+    return shape
+
+
+def _posterior(family: str, layers: tuple[Layer, ...], tensors: Tensors, prefix: str) -> Posterior:
     if family not in FIELDS:
         raise CannotCheck("unsupported", f"posterior family {family!r} is not known")
     fields = {field: _gather(layers, tensors, prefix, field) for field in FIELDS[family]}
@@ -184,11 +189,11 @@ def _posterior(family: str, layers: tuple[Dense | Activation, ...], tensors: Ten
     return posterior
 
 
-def _gather(layers: tuple[Dense | Activation, ...], tensors: Tensors, prefix: str, field: str) -> Array:
+def _gather(layers: tuple[Layer, ...], tensors: Tensors, prefix: str, field: str) -> Array:
     """One field of all weights as a flat vector [n], a factor as [n, k]."""
     parts: list[Array] = []
-    for i, layer in enumerate(layer for layer in layers if isinstance(layer, Dense)):
-        for letter, shape in (("W", (layer.inputs, layer.outputs)), ("b", (layer.outputs,)))[: 1 + layer.bias]:
+    for i, layer in enumerate(layer for layer in layers if isinstance(layer, Linear) and layer.size):
+        for letter, shape in _parameters(layer).items():
             name = f"{prefix}{letter}{i}_{field}"
             if field == "factor":
                 rank = tensors[name].shape[0]
@@ -196,6 +201,16 @@ def _gather(layers: tuple[Dense | Activation, ...], tensors: Tensors, prefix: st
             else:
                 parts.append(numbers(tensors, name, shape).reshape(-1))
     return np.concatenate(parts)
+
+
+def _parameters(layer: Linear) -> dict[str, Shape]:
+    """Letter and shape of a layer's parameters, in the order of the flat weight vector."""
+    weights: Shape
+    if isinstance(layer, Dense):
+        weights, channels = (layer.inputs, layer.outputs), layer.outputs
+    else:
+        weights, channels = (layer.channels, layer.shape[0], *layer.kernel), layer.channels
+    return {"W": weights} | ({"b": (channels,)} if layer.bias else {})
 
 
 def _from_npz(path: Path) -> Model:

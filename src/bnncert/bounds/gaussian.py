@@ -12,7 +12,9 @@ weights and s_kj² = Σ_i A_ki² σ_kij², the variance of coefficient j of A_k 
     E F = sqrt(2/π) Σ_k Σ_j hr_kj s_kj            L² = Σ_k [ Σ_j s_kj² max(hl_kj², hu_kj²) + Σ_i A_ki² σ_b,ki² ].
 
 At the input the adversary picks one x for mean and noise together: there, m and E F are folded into
-const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The proof is in docs/concentration.md.
+const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). A kernel entry e is shared by all places of a convolution: with
+g_e(A, h) the derivative of A·(W h) with respect to it, L² = Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))². The proof is in
+docs/concentration.md.
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import slices
-from bnncert.bounds.linear import ActivationStep, FlattenStep, activation_step
+from bnncert.bounds.interval import pooled
+from bnncert.bounds.linear import ActivationStep, FlattenStep, activation_step, signed_rows, widest, worth_rows
+from bnncert.bounds.pooling import MaxPoolStep, max_pool_step
 from bnncert.bounds.relaxations import image
 from bnncert.box import Box
 from bnncert.correlated import Gaussian, LowRankNormal
-from bnncert.network import Dense, Flatten, Layer, Network, ReLU
-from bnncert.products import dot, through
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, Layer, Linear, MaxPool2d, ReLU, Shape, output_shape
+from bnncert.network import Network
+from bnncert.products import dot, fan, pull, spread_bias, through, weight_gradients
 from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.specification import Region
 from bnncert.tails import SPECIAL, expected_magnitude, normal_tail_up
@@ -51,11 +55,11 @@ class Functional:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """One dense layer's Gaussian deviations: independent ones by variance, shared ones by their factor (rank k)."""
+    """One layer's Gaussian deviations: independent ones by variance, shared ones by their factor (rank k)."""
 
-    variance: Tensor | None  # [in, out]
+    variance: Tensor | None  # of the weights' shape
     bias_variance: Tensor | None  # [out]
-    factor: Tensor | None  # [k, in, out]
+    factor: Tensor | None  # [k, *weights' shape]
     bias_factor: Tensor | None  # [k, out]
 
     @property
@@ -83,38 +87,54 @@ class Tally:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyDense:
-    """A dense layer with Gaussian weights, and the box in which its input lies; `region` when that is the input."""
+class NoisyLinear:
+    """A linear layer with Gaussian weights, and the box in which its input lies; `region` when that is the input."""
 
-    mean: Tensor  # [in, out]
-    bias: Tensor | None
+    layer: Linear
+    shape: Shape
+    mean: Tensor
+    bias: Tensor | None  # [outputs]
     noise: Noise
-    h: Box  # [B, in]
-    size: Tensor  # [B, out], scale of the rounding error
+    h: Box  # [B, *shape]
+    size: Tensor  # [B, outputs], scale of the rounding error
     region: Region | None
+
+    def __getitem__(self, index: Tensor) -> NoisyLinear:
+        region = None if self.region is None else self.region[index]
+        return replace(self, h=self.h[index], size=self.size[index], region=region)
+
+    @property
+    def terms(self) -> int:
+        """Of any sum over the layer, with some to spare: at an output, at an input, or over all outputs."""
+        return 2 * fan(self.layer) + self.size.shape[-1] + 64
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[Tensor, Tally]:
         """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its noise added."""
-        value = tally.value - 4 * gamma(sum(self.mean.shape) + 64) * dot(rows.abs(), self.size)
-        value = value - TINY * (1 + self.h.magnitude.sum(-1, keepdim=True))  # underflow, which meets |h|
+        flat = rows.flatten(2)
+        value = tally.value - 4 * gamma(self.terms) * dot(flat.abs(), self.size)
+        value = value - TINY * (1 + self.h.magnitude.flatten(1).sum(-1, keepdim=True))  # underflow, which meets |h|
         if self.bias is not None:
-            value = value + rows @ self.bias
+            value = value + flat @ self.bias
         tally = replace(tally, value=value)
         squared, tally = self._independent(rows, tally)
         if self.noise.factor is not None:
             squared, tally = self._shared(rows, self.noise.factor, squared, tally)
         if squared is not None:
             tally = self._expect(squared.clamp_min(SMALLEST**2).sqrt(), tally)
-        return rows @ self.mean.mT, tally
+        return pull(self.layer, self.mean, rows, self.shape), tally
 
     def _independent(self, rows: Tensor, tally: Tally) -> tuple[Tensor | None, Tally]:
-        """s_j² [B, R, in], and their reach added to L²."""
+        """s_j² [B, R, inputs], and their reach added to L²."""
         variance, squared = tally.variance, None
         if self.noise.variance is not None:
-            squared = rows**2 @ self.noise.variance.mT
-            variance = variance + self._reach(squared)
+            squared = pull(self.layer, self.noise.variance, rows**2, self.shape).flatten(2)
+            reach = self._kernel_reach(rows) if isinstance(self.layer, Conv2d) else self._reach(squared)
+            variance = variance + reach
         if self.noise.bias_variance is not None:
-            variance = variance + rows**2 @ self.noise.bias_variance
+            # A convolution's bias meets the sum of its channel's rows; what cancels there is rounded.
+            sums = rows.abs() if rows.dim() == 3 else rows.flatten(3).sum(-1).abs()
+            rounding = 0.0 if rows.dim() == 3 else 2 * gamma(self.terms) * rows.flatten(3).abs().sum(-1)
+            variance = variance + (sums + rounding) ** 2 @ self.noise.bias_variance
         return squared, replace(tally, variance=variance)
 
     def _reach(self, squared: Tensor) -> Tensor:
@@ -126,43 +146,65 @@ class NoisyDense:
         ball = (at_center + self.region.eps.unsqueeze(-1) * squared.amax(-1).sqrt()) ** 2
         return torch.minimum(reach, ball)
 
+    def _kernel_reach(self, rows: Tensor) -> Tensor:
+        """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))²; the first may cancel, and its rounding is charged to the second."""
+        if not isinstance(self.layer, Conv2d) or self.noise.variance is None:
+            raise TypeError("only convolutions have kernels")
+        center, radius = (self.h.lower + self.h.upper) / 2, (self.h.upper - self.h.lower) / 2
+        radius = radius + 4 * gamma(self.terms + rows[0, 0, 0].numel()) * self.h.magnitude
+        slope = weight_gradients(self.layer, rows, center).abs() + weight_gradients(self.layer, rows.abs(), radius)
+        return dot((slope**2).flatten(2), self.noise.variance.flatten())
+
     def _shared(self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally) -> tuple[Tensor, Tally]:
         """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed over the layers."""
-        relative = 2 * gamma(sum(self.mean.shape) + 64)
-        coefficients = torch.einsum("brm,kim->brki", rows, factor)
+        relative = 2 * gamma(self.terms)
+        coefficients = self._along(rows, factor)
         # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
-        rounding = relative * torch.einsum("brm,kim->brki", rows.abs(), factor.abs())
-        middle, spread = (self.h.lower + self.h.upper) / 2, (self.h.upper - self.h.lower) / 2
+        rounding = relative * self._along(rows.abs(), factor.abs())
+        h = self.h.reshape(len(self.h.lower), -1)
+        middle, spread = (h.lower + h.upper) / 2, (h.upper - h.lower) / 2
         center = (coefficients @ middle[:, None, :, None]).squeeze(-1)
-        reach = coefficients.abs() @ (spread + relative * self.h.magnitude)[:, None, :, None]
-        radius = (reach + rounding @ self.h.magnitude[:, None, :, None]).squeeze(-1)
+        reach = coefficients.abs() @ (spread + relative * h.magnitude)[:, None, :, None]
+        radius = (reach + rounding @ h.magnitude[:, None, :, None]).squeeze(-1)
         if self.noise.bias_factor is not None:
-            center = center + rows @ self.noise.bias_factor.mT
-            radius = radius + relative * (rows.abs() @ self.noise.bias_factor.abs().mT)
+            flat = rows.flatten(2)
+            biases = spread_bias(self.layer, self.noise.bias_factor, self.shape).flatten(1)
+            center = center + flat @ biases.mT
+            radius = radius + relative * (flat.abs() @ biases.abs().mT)
         if tally.center is not None and tally.radius is not None:
             radius = radius + tally.radius + relative * (center.abs() + tally.center.abs())
             center = center + tally.center
         own = ((coefficients.abs() + rounding) ** 2).sum(2)
         return own if squared is None else squared + own, replace(tally, center=center, radius=radius)
 
+    def _along(self, rows: Tensor, factor: Tensor) -> Tensor:
+        """The rows before the layer if its weights were each of the factors: [B, R, k, inputs]."""
+        if isinstance(self.layer, Dense):
+            return torch.einsum("brm,kim->brki", rows, factor)
+        return torch.stack([pull(self.layer, part, rows, self.shape).flatten(2) for part in factor], 2)
+
     def _expect(self, std: Tensor, tally: Tally) -> Tally:
         """E F of this layer, or at the input the standard deviations for the fold."""
         if self.region is not None:
             return replace(tally, input_std=std)
-        inflate = 1 + gamma(sum(self.mean.shape) + 64)
-        radius = (self.h.upper - self.h.lower) / 2
+        inflate = 1 + gamma(self.terms)
+        radius = ((self.h.upper - self.h.lower) / 2).flatten(1)
         return replace(tally, value=tally.value - MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
 
 
-Step: TypeAlias = NoisyDense | ActivationStep | FlattenStep
+Step: TypeAlias = NoisyLinear | ActivationStep | FlattenStep | MaxPoolStep
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The network as steps on intervals that hold together with probability at least 1 - charge [B]."""
+    """The network as steps on intervals that hold together with probability at least 1 - charge [B].
+
+    `refined` says by position of the layer which of its neurons [B, n] had rows of their own, where not all had.
+    """
 
     steps: list[Step]
     charge: Tensor
+    refined: dict[int, Tensor]
 
 
 def layer_noises(network: Network, posterior: Gaussian) -> list[Noise]:
@@ -185,56 +227,174 @@ def _pair(values: Sequence[Tensor | None]) -> tuple[Tensor | None, Tensor | None
     return weights, bias
 
 
-def trace(network: Network, posterior: Gaussian, region: Region, t: float, first: Functional | None = None) -> Trace:
-    """Hidden intervals at threshold t, each side of each neuron charged Q(t); `first`: see `first_layer`."""
-    steps: list[Step] = []
-    charge = torch.zeros(len(region), dtype=torch.float64, device=region.center.device)
+Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """What no threshold enters: each layer's means and noise, the steps before the first random layer, and that layer's
+    functionals of z, then of -z, if it is dense."""
+
+    parts: Parts
+    steps: list[Step]
+    h: Box  # the first random layer's input
+    refined: dict[int, Tensor]
+    first: Functional | None
+
+    def __getitem__(self, index: Tensor) -> Prefix:
+        """For some of the inputs."""
+        steps, refined = [step[index] for step in self.steps], {k: value[index] for k, value in self.refined.items()}
+        first = self.first and Functional(self.first.value[index], self.first.lipschitz[index])
+        return Prefix(self.parts, steps, self.h[index], refined, first)
+
+
+def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
+    parts = list(zip(network.split(posterior.mean), layer_noises(network, posterior), strict=True))
+    random = next((i for i, (_, noise) in enumerate(parts) if noise.random), len(parts) - 1)
+    start = Trace([], _no_charge(region), {})
+    traced, h = _extend(network, parts, region, start, region.box, range(random), 0.0, None)
+    first = None
+    if isinstance(network.layers[random], Dense) and random + 1 < len(network.layers):
+        first = dense_functional([*traced.steps, _noisy_linear(network, parts, random, h, region)], region)
+    return Prefix(parts, traced.steps, h, traced.refined, first)
+
+
+def trace(network: Network, posterior: Gaussian, region: Region, t: float, known: Prefix | None = None) -> Trace:
+    """Hidden intervals at threshold t, each side of each neuron charged Q(t)."""
+    known = known or prefix(network, posterior, region)
+    start = Trace(known.steps, _no_charge(region), known.refined)
+    layers = range(len(known.steps), len(network.layers))
+    traced, _ = _extend(network, known.parts, region, start, known.h, layers, t, known.first)
+    return replace(traced, charge=traced.charge * (1 + 64 * UNIT))
+
+
+def _no_charge(region: Region) -> Tensor:
+    return torch.zeros(len(region), dtype=torch.float64, device=region.center.device)
+
+
+def _extend(
+    network: Network,
+    parts: Parts,
+    region: Region,
+    traced: Trace,
+    h: Box,
+    layers: range,
+    t: float,
+    first: Functional | None,
+) -> tuple[Trace, Box]:
+    """The trace with more layers, and the box of what they give; `first`: functionals of the first one, if known."""
+    steps, charge, refined = list(traced.steps), traced.charge, dict(traced.refined)
     q = float(normal_tail_up(torch.tensor(t, dtype=torch.float64)))
-    h, at_input = region.box, True
-    layers = zip(network.layers, network.split(posterior.mean), layer_noises(network, posterior), strict=True)
-    for i, (layer, mean, noise) in enumerate(layers):
-        if isinstance(layer, Dense):
-            steps.append(_noisy_dense(mean, noise, h, region if at_input else None))
+    for i in layers:
+        layer = network.layers[i]
+        if isinstance(layer, Linear):
+            steps.append(_noisy_linear(network, parts, i, h, region))
             if i + 1 < len(network.layers):
-                known = first if at_input else None
-                functional = known or neurons(steps, region, layer.outputs)
-                h, sides = _interval(functional, t, layer.outputs, network.layers[i + 1])
+                found, chosen = _neurons(steps, region, t, network.layers[i + 1], first if i == layers[0] else None)
+                h, sides = _interval(found, t, network.layers[i + 1])
+                h = h.reshape(len(region), *network.shapes[i + 1])
                 charge = charge + q * sides
-            at_input = False
+                refined |= {} if chosen is None else {i: chosen}
         elif isinstance(layer, Flatten):
             steps.append(FlattenStep(network.shapes[i]))
             h = h.reshape(len(region), -1)
+        elif isinstance(layer, MaxPool2d):
+            steps.append(max_pool_step(layer, h))
+            h = pooled(layer, h)
         else:
             steps.append(activation_step(layer, h))
-            h, at_input = image(layer, h), False
-    return Trace(steps, charge * (1 + 64 * UNIT))
+            h = image(layer, h)
+    return Trace(steps, charge, refined), h
 
 
-def first_layer(network: Network, posterior: Gaussian, region: Region) -> Functional | None:
-    """The functionals of the first layer's neurons, which no threshold enters; None where a layer comes before it."""
-    steps: list[Step] = []
-    h = region.box
-    layers = zip(network.layers, network.split(posterior.mean), layer_noises(network, posterior), strict=True)
-    for i, (layer, mean, noise) in enumerate(layers):
-        if isinstance(layer, Flatten):
-            steps.append(FlattenStep(network.shapes[i]))
-            h = h.reshape(len(region), -1)
-        elif isinstance(layer, Dense):
-            steps.append(_noisy_dense(mean, noise, h, region))
-            return neurons(steps, region, layer.outputs)
-        else:
-            return None
-    return None
+def _neurons(
+    steps: list[Step], region: Region, t: float, following: Layer, known: Functional | None
+) -> tuple[Functional, Tensor | None]:
+    """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows, if not all had.
+
+    Where a neuron's end has two functionals the better one is used, and it alone is charged: which one that is depends
+    on nothing random.
+    """
+    step = _last(steps)
+    if isinstance(step.layer, Dense):
+        return known or dense_functional(steps, region), None
+    if step.noise.factor is not None:
+        everyone = torch.ones_like(step.size.expand(len(region), -1), dtype=torch.bool)
+        return _with_rows(steps, region, everyone), everyone
+    found = one_layer(step)
+    if isinstance(step.layer, AvgPool2d) or (step.region is not None and region.is_box):
+        return found, None  # rows would find the same
+    chosen = worth_rows(step.layer, Box(*_ends(found, t)), following)
+    if chosen is None or not bool(chosen.any()):
+        return found, None
+    return _better(found, _with_rows(steps, region, chosen), t), chosen
 
 
-def neurons(steps: list[Step], region: Region, width: int) -> Functional:
-    """The functionals of z_i, then of -z_i, for the `width` neurons after the last step: [B, 2 width]."""
-    identity = torch.eye(width, dtype=torch.float64, device=region.center.device)
-    signed = torch.cat([identity, -identity]).unsqueeze(0)
-    rank = max(step.noise.rank for step in steps if isinstance(step, NoisyDense))
-    each = 8 * WORKING_TENSORS * len(region) * max(width, region.center[0].numel()) * max(1, rank)
-    parts = [functional(steps, region, signed[:, part]) for part in slices(2 * width, each, signed.device)]
-    return Functional(torch.cat([p.value for p in parts], 1), torch.cat([p.lipschitz for p in parts], 1))
+def dense_functional(steps: list[Step], region: Region) -> Functional:
+    """All neurons of a dense layer, the last step, by their rows; without rows where that is the same."""
+    step = _last(steps)
+    if step.region is not None and region.is_box and step.noise.factor is None:
+        return one_layer(step)
+    return _with_rows(steps, region, None)
+
+
+def _with_rows(steps: list[Step], region: Region, chosen: Tensor | None) -> Functional:
+    """The functionals of the chosen neurons, of all for None; of the others it is said that nothing is known."""
+    step = _last(steps)
+    width = step.size.shape[-1]
+    shape = (len(region), 2 * width)
+    value, lipschitz = torch.full(shape, -math.inf).to(step.size), torch.zeros(shape).to(step.size)
+    outputs = output_shape(step.layer, step.shape)
+    for side, sign in enumerate((1.0, -1.0)):
+        for index, rows in signed_rows(chosen, width, len(region), sign, bytes_a_row(steps, len(region)), value.device):
+            found = functional(steps, region, rows.reshape(*rows.shape[:2], *outputs))
+            places = (index + side * width).expand(len(region), -1)
+            value = value.scatter(1, places, found.value.expand_as(places))
+            lipschitz = lipschitz.scatter(1, places, found.lipschitz.expand_as(places))
+    if chosen is not None:  # rows are filled up with other neurons
+        value = torch.where(chosen.repeat(1, 2), value, -math.inf)
+    return Functional(value, lipschitz)
+
+
+def _last(steps: list[Step]) -> NoisyLinear:
+    step = steps[-1]
+    if not isinstance(step, NoisyLinear):
+        raise TypeError("the last step must be a linear layer")
+    return step
+
+
+def one_layer(step: NoisyLinear) -> Functional:
+    """The functionals of z_i, then of -z_i, for all neurons of a layer whose input is known to lie in its box, no more.
+
+    The fold on that box, without rows: ±μ·hc - Σ_j hr_j E|μ_j + g_j| and L² = Σ_j σ_j² max|h_j|² + σ_b².
+    """
+    layer, h, noise = step.layer, step.h, step.noise
+    center, radius = (h.lower + h.upper) / 2, (h.upper - h.lower) / 2
+    middle = through(layer, step.mean, center).flatten(1)
+    middle = middle if step.bias is None else middle + step.bias
+    error = (4 * gamma(step.terms) + 4 * SPECIAL) * step.size + TINY * (
+        1 + h.magnitude.flatten(1).sum(-1, keepdim=True)
+    )
+    magnitude = step.mean.abs()
+    squared = torch.zeros_like(middle)
+    if noise.variance is not None:
+        std = noise.variance.clamp_min(SMALLEST**2).sqrt()
+        magnitude = expected_magnitude(step.mean, std)
+        error = error + (4 * gamma(step.terms) + 4 * SPECIAL) * through(layer, magnitude, h.magnitude).flatten(1)
+        squared = through(layer, noise.variance, h.magnitude**2).flatten(1)
+    if noise.bias_variance is not None:
+        squared = squared + spread_bias(layer, noise.bias_variance, step.shape).flatten()
+    loss = through(layer, magnitude, radius).flatten(1) + error
+    lipschitz = (squared + SMALLEST**2 * noise.random).sqrt() * (1 + gamma(step.terms))
+    return Functional(torch.cat([middle - loss, -middle - loss], 1), lipschitz.repeat(1, 2))
+
+
+def bytes_a_row(steps: Sequence[Step], batch: int) -> int:
+    """Working memory of one row for the whole batch: its entries, for noisy convolutions those of their kernels too."""
+    linear = [step for step in steps if isinstance(step, NoisyLinear)]
+    entries = [step.mean.numel() for step in linear if isinstance(step.layer, Conv2d) and step.noise.random]
+    rank = max(step.noise.rank for step in linear)
+    return 8 * WORKING_TENSORS * batch * max(widest(steps, linear[-1].size.shape[-1]), *entries, 1) * max(1, rank)
 
 
 def functional(steps: list[Step], region: Region, rows: Tensor) -> Functional:
@@ -242,18 +402,18 @@ def functional(steps: list[Step], region: Region, rows: Tensor) -> Functional:
     zero = torch.zeros(1, rows.shape[1], dtype=torch.float64, device=rows.device)
     tally = Tally(zero, zero)
     for step in reversed(steps):
-        if isinstance(step, NoisyDense):
+        if isinstance(step, NoisyLinear):
             rows, tally = step.pull(rows, tally)
         else:
             rows, constant = step.pull(rows)
             tally = replace(tally, value=tally.value + constant)
-    terms = sum(sum(step.mean.shape) + step.noise.rank for step in steps if isinstance(step, NoisyDense))
+    terms = sum(step.terms + step.noise.rank for step in steps if isinstance(step, NoisyLinear))
     value = tally.value + _minimum(region, rows.flatten(2), tally.input_std, terms)
     squared = tally.variance
     if tally.center is not None and tally.radius is not None:
         squared = squared + ((tally.center.abs() + tally.radius) ** 2).sum(-1)
     # Where anything is random, L is not 0: what looks like 0 may have underflowed.
-    least = SMALLEST**2 if any(isinstance(step, NoisyDense) and step.noise.random for step in steps) else 0.0
+    least = SMALLEST**2 if any(isinstance(step, NoisyLinear) and step.noise.random for step in steps) else 0.0
     lipschitz = (squared + least).sqrt() * (1 + gamma(2 * terms + 64))
     return Functional(value, lipschitz.expand_as(value))
 
@@ -282,21 +442,43 @@ def _expected_dual(norm: str, rows: Tensor, std: Tensor) -> Tensor:
     return rows.abs().amax(-1) + math.sqrt(2 * math.log(2 * rows.shape[-1])) * std.amax(-1)
 
 
-def _noisy_dense(mean: tuple[Tensor, ...], noise: Noise, h: Box, region: Region | None) -> NoisyDense:
-    size = through(h.magnitude, mean[0].abs())
-    bias = mean[1] if len(mean) > 1 else None
-    return NoisyDense(mean[0], bias, noise, h, size if bias is None else size + bias.abs(), region)
+def _noisy_linear(network: Network, parts: Parts, position: int, h: Box, region: Region) -> NoisyLinear:
+    layer, shape = network.layers[position], network.shapes[position]
+    if not isinstance(layer, Linear):
+        raise TypeError(f"{type(layer).__name__} is not linear")
+    means, noise = parts[position]
+    mean, bias = _pair(means)
+    if mean is None:  # pooling has no weights
+        mean = torch.zeros_like(h.lower[0])
+    size = through(layer, mean.abs(), h.magnitude).flatten(1)
+    if bias is not None:
+        bias = spread_bias(layer, bias, shape).flatten()
+        size = size + bias.abs()
+    first = all(isinstance(earlier, Flatten) for earlier in network.layers[:position])
+    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region if first else None)
 
 
-def _interval(functional: Functional, t: float, width: int, following: Layer) -> tuple[Box, Tensor]:
+def _interval(found: Functional, t: float, following: Layer) -> tuple[Box, Tensor]:
     """[value - tL] on both sides, and the number of sides [B] that may fail.
 
     A side without noise cannot fail, and the lower side of a neuron that is off under ReLU is never used.
     """
-    ends = functional.value - t * functional.lipschitz * (1 + 4 * UNIT) - TINY
-    lower, upper = ends[:, :width] - UNIT * ends[:, :width].abs(), -ends[:, width:]
-    upper = upper + UNIT * upper.abs()
-    noisy = functional.lipschitz > 0
+    lower, upper = _ends(found, t)
+    noisy, width = found.lipschitz > 0, lower.shape[1]
     used = noisy[:, :width] & ~((upper <= 0) if isinstance(following, ReLU) else torch.zeros_like(noisy[:, :width]))
     # As float64: a whole number times a Python float would be rounded to the default dtype, float32.
     return Box(lower, upper), (used.sum(1) + noisy[:, width:].sum(1)).double()
+
+
+def _ends(found: Functional, t: float) -> tuple[Tensor, Tensor]:
+    width = found.value.shape[1] // 2
+    ends = found.value - t * found.lipschitz * (1 + 4 * UNIT) - TINY
+    lower, upper = ends[:, :width] - UNIT * ends[:, :width].abs(), -ends[:, width:]
+    return lower, upper + UNIT * upper.abs()
+
+
+def _better(first: Functional, second: Functional, t: float) -> Functional:
+    """Per neuron and side, the one with the better end."""
+    better = second.value - t * second.lipschitz > first.value - t * first.lipschitz
+    value = torch.where(better, second.value, first.value)
+    return Functional(value, torch.where(better, second.lipschitz, first.lipschitz))

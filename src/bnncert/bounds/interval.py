@@ -8,8 +8,9 @@ from torch import Tensor
 from bnncert.bounds.batching import slices
 from bnncert.bounds.relaxations import image
 from bnncert.box import Box
-from bnncert.network import Dense, Flatten, Network
-from bnncert.products import through
+from bnncert.layers import AvgPool2d, Dense, Flatten, Linear, MaxPool2d, Shape
+from bnncert.network import Network, apply
+from bnncert.products import fan, spread_bias, through
 from bnncert.rounding import TINY, gamma
 from bnncert.specification import Region
 
@@ -17,10 +18,12 @@ from bnncert.specification import Region
 def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
     """Lower bounds of rows·y + offsets [B, R] from the outputs' intervals: C⁺ yl + C⁻ yu + d."""
     h = region.box
-    lowers, uppers = network.split(weights.lower), network.split(weights.upper)
-    for layer, lower, upper in zip(network.layers, lowers, uppers, strict=True):
-        if isinstance(layer, Dense):
-            h, _ = dense_image(lower, upper, h)
+    parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
+    for layer, (lower, upper), shape in zip(network.layers, parameters, network.shapes, strict=False):
+        if isinstance(layer, Linear):
+            h, _ = linear_image(layer, lower, upper, h, shape)
+        elif isinstance(layer, MaxPool2d):
+            h = pooled(layer, h)
         elif isinstance(layer, Flatten):
             h = h.reshape(len(h.lower), -1)
         else:
@@ -37,29 +40,45 @@ def interval_rows(outputs: Box, rows: Tensor, offsets: Tensor) -> Tensor:
     return value + offsets - gamma(2 * rows.shape[-1] + 8) * size - TINY
 
 
-def dense_image(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> tuple[Box, Tensor]:
-    """{h W + b} over weight boxes [in, out] or [B, in, out] and activations h [B, in]: exact, then rounded outward.
+def pooled(layer: MaxPool2d, h: Box) -> Box:
+    """The maximum is monotone in every entry: exact."""
+    return Box(*(apply(layer, (), end, tuple(h.shape[1:])) for end in (h.lower, h.upper)))
 
-    Also a bound [B, out] of |h| |W| + |b| over the boxes, the scale of every rounding error in the layer.
+
+def linear_image(
+    layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, shape: Shape
+) -> tuple[Box, Tensor]:
+    """{W h + b} over weight boxes (of a dense layer also one an input) and activations h [B, *shape], rounded outward.
+
+    Also a bound [B, *outputs] of |W| |h| + |b| over the boxes, the scale of every rounding error in the layer.
     """
-    products = _nonnegative_products if bool((h.lower >= 0).all()) else _signed_products
-    low, high, size = products(lower[0], upper[0], h)
+    if isinstance(layer, AvgPool2d):
+        low, high, size = through(layer, h.lower, torch.stack([h.lower, h.upper, h.magnitude]))
+    elif bool((h.lower >= 0).all()):
+        low, high, size = _nonnegative(layer, lower[0], upper[0], h)
+    elif isinstance(layer, Dense):
+        low, high, size = _signed(lower[0], upper[0], h)
+    else:
+        low, high, size = _signed_by_radius(layer, lower[0], upper[0], h)
     if len(lower) > 1:
-        low, high, size = low + lower[1], high + upper[1], size + torch.maximum(-lower[1], upper[1])
-    error = gamma(2 * h.shape[-1] + 16) * size + TINY
+        below, above = (spread_bias(layer, end[1], shape) for end in (lower, upper))
+        low, high, size = low + below, high + above, size + torch.maximum(-below, above)
+    error = gamma(2 * fan(layer) + 16) * size + TINY
     return Box(low - error, high + error), size
 
 
-def _nonnegative_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+def _nonnegative(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs choose."""
     c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
-    ends = torch.stack([r, h.upper], 1)  # [B, 2, in]: both products in one pass over the weights
-    at_lower, at_upper = ends @ lower.abs(), ends @ upper.abs()
-    low, high = through(c, lower) - at_lower[:, 0], through(c, upper) + at_upper[:, 0]
+    ends = torch.stack([r, h.upper], 1)  # [B, 2, *shape]: both products in one pass over the weights
+    at_lower, at_upper = through(layer, lower.abs(), ends), through(layer, upper.abs(), ends)
+    middle = c.unsqueeze(1)
+    low = through(layer, lower, middle)[:, 0] - at_lower[:, 0]
+    high = through(layer, upper, middle)[:, 0] + at_upper[:, 0]
     return low, high, at_lower[:, 1] + at_upper[:, 1]
 
 
-def _signed_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over the inputs of the extreme of the four corner products, where an activation may be negative."""
     lows, highs = [], []
     for part in slices(len(h.lower), 6 * 8 * lower.shape[-1] * h.shape[-1], h.lower.device):
@@ -68,4 +87,15 @@ def _signed_products(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tens
         corners = torch.stack([wl * hl, wl * hu, wu * hl, wu * hu])
         lows.append(corners.amin(0).sum(-2))
         highs.append(corners.amax(0).sum(-2))
-    return torch.cat(lows), torch.cat(highs), through(h.magnitude, torch.maximum(-lower, upper))
+    size = (h.magnitude.unsqueeze(1) @ torch.maximum(-lower, upper)).squeeze(1)
+    return torch.cat(lows), torch.cat(highs), size
+
+
+def _signed_by_radius(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+    """Wc hc ± (|Wc| hr + Wr max|h|): exact where the weights are not random."""
+    center, radius = (lower + upper) / 2, (upper - lower) / 2
+    c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
+    middle = through(layer, center, c)
+    reach = through(layer, center.abs(), r) + through(layer, radius, h.magnitude)
+    size = 2 * through(layer, torch.maximum(lower.abs(), upper.abs()), h.magnitude)
+    return middle - reach, middle + reach, size

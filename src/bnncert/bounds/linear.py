@@ -8,6 +8,7 @@ of the same walk from each neuron, intersected with interval arithmetic.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,18 +16,39 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.batching import slices
-from bnncert.bounds.interval import dense_image, interval_rows
+from bnncert.bounds.interval import interval_rows, linear_image, pooled
+from bnncert.bounds.pooling import max_pool_step
 from bnncert.bounds.relaxations import Relaxation, image, relax
 from bnncert.box import Box, intersect
-from bnncert.network import Activation, Dense, Flatten, Network, Shape
-from bnncert.products import dot
+from bnncert.layers import (
+    Activation,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    Layer,
+    LeakyReLU,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Shape,
+)
+from bnncert.network import Network
+from bnncert.products import dot, fan, pull, spread_bias
 from bnncert.rounding import TINY, UNIT, gamma
 from bnncert.specification import Region
 
 WORKING_TENSORS = 6  # of the rows' size, alive at once in a pull
 
 
-class Step(Protocol):
+class Shaped(Protocol):
+    """Anything with the shape of a layer's input."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+
+class Step(Shaped, Protocol):
     """One layer as the backward walk sees it."""
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,54 +57,62 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class DenseStep:
+class LinearStep:
     """A (W h + b) >= (A⁺ Wl + A⁻ Wu) h + A⁺ bl + A⁻ bu, for W in [Wl, Wu] and h >= 0: the box costs no tightness.
 
-    `error` [B, out] is the rounding per unit of |A|: 4 gamma (|W||h| + |b|), since (|A||W|) |h| = |A| (|W||h|).
+    Also for a layer whose weights are fixed, whatever the sign of h: then Wl = Wu, and `upper` is None. `error`
+    [B, outputs] is the rounding per unit of |A|: 4 gamma (|W||h| + |b|), since (|A||W|) |h| = |A| (|W||h|).
     """
 
-    lower: Tensor  # [in, out] or [B, in, out]
-    upper: Tensor
-    bias_lower: Tensor | None
+    layer: Linear
+    shape: Shape
+    lower: Tensor  # of a dense layer [in, out] or [B, in, out]
+    upper: Tensor | None
+    bias_lower: Tensor | None  # [outputs] or [B, outputs]
     bias_upper: Tensor | None
     error: Tensor
     floor: Tensor  # [B, 1], underflow
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        constant = -dot(rows.abs(), self.error) - self.floor
-        if self.lower.data_ptr() == self.upper.data_ptr():  # deterministic: one product instead of two
-            pulled = rows @ self.lower.mT
+        flat = rows.flatten(2)
+        constant = -dot(flat.abs(), self.error) - self.floor
+        if self.upper is None:
+            pulled = pull(self.layer, self.lower, rows, self.shape)
         else:
-            pulled = rows.clamp_min(0) @ self.lower.mT + rows.clamp_max(0) @ self.upper.mT
+            pulled = pull(self.layer, self.lower, rows.clamp_min(0), self.shape)
+            pulled = pulled + pull(self.layer, self.upper, rows.clamp_max(0), self.shape)
         if self.bias_lower is not None and self.bias_upper is not None:
-            constant = constant + dot(rows.clamp_min(0), self.bias_lower) + dot(rows.clamp_max(0), self.bias_upper)
+            constant = constant + dot(flat.clamp_min(0), self.bias_lower) + dot(flat.clamp_max(0), self.bias_upper)
         return pulled, constant
 
 
 @dataclass(frozen=True, eq=False)
-class SignedDenseStep:
+class SignedLinearStep:
     """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ, for W in Wc ± Wr and |h| <= κ h + δ.
 
     The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0, κ = -1 where h <= 0, and in
     between McCormick's envelope.
     """
 
-    center: Tensor  # [in, out] or [B, in, out]
+    layer: Linear
+    shape: Shape
+    center: Tensor  # of a dense layer [in, out] or [B, in, out]
     radius: Tensor
     bias_center: Tensor | None
     bias_radius: Tensor | None
-    chord_slope: Tensor  # κ [B, in]
-    chord_lift: Tensor  # δ [B, in]
+    chord_slope: Tensor  # κ [B, *shape]
+    chord_lift: Tensor  # δ [B, *shape]
     error: Tensor
     floor: Tensor
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        magnitude = rows.abs()
-        spread = magnitude @ self.radius.mT
-        pulled = rows @ self.center.mT - spread * self.chord_slope.unsqueeze(1)
-        constant = -dot(magnitude, self.error) - self.floor - dot(spread, self.chord_lift)
+        flat = rows.flatten(2)
+        magnitude = flat.abs()
+        spread = pull(self.layer, self.radius, rows.abs(), self.shape)
+        pulled = pull(self.layer, self.center, rows, self.shape) - spread * self.chord_slope.unsqueeze(1)
+        constant = -dot(magnitude, self.error) - self.floor - dot(spread.flatten(2), self.chord_lift.flatten(1))
         if self.bias_center is not None and self.bias_radius is not None:
-            constant = constant + dot(rows, self.bias_center) - dot(magnitude, self.bias_radius)
+            constant = constant + dot(flat, self.bias_center) - dot(magnitude, self.bias_radius)
         return pulled, constant
 
 
@@ -93,6 +123,10 @@ class ActivationStep:
     relaxation: Relaxation
     size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
     shape: Shape  # of the activations; lines are over the flattened ones
+
+    def __getitem__(self, index: Tensor) -> ActivationStep:
+        """For some of the inputs."""
+        return ActivationStep(self.relaxation[index], self.size[index], self.shape)
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         lines = self.relaxation
@@ -111,6 +145,9 @@ class FlattenStep:
 
     shape: Shape
 
+    def __getitem__(self, index: Tensor) -> FlattenStep:
+        return self
+
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return rows.reshape(*rows.shape[:2], *self.shape), rows.new_zeros(1, 1)
 
@@ -121,14 +158,20 @@ def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, off
     weights: [size], shared by the batch, or [B, size], one box an input.
     """
     paired = weights.lower.dim() == 2
-    each = bytes_each(network, rows.shape[1], paired)
     parts = []
-    for part in slices(len(region), each, rows.device):
+    for part in input_slices(network, len(region), rows.shape[1], paired, rows.device):
         box = box_for(weights, part)
         steps, outputs = trace(network, box, region[part])
         backward = walk(steps, region[part], rows[part]) + offsets[part] - 4 * UNIT * offsets[part].abs()
         parts.append(torch.maximum(backward, interval_rows(outputs, rows[part], offsets[part])))
     return torch.cat(parts)
+
+
+def input_slices(network: Network, count: int, rows: int, paired: bool, device: torch.device) -> Iterator[slice]:
+    """The inputs in parts that fit; one by one where each has its own convolution kernels."""
+    if paired and any(isinstance(layer, Conv2d) for layer in network.layers):
+        return (slice(i, i + 1) for i in range(count))
+    return slices(count, bytes_each(network, rows, paired), device)
 
 
 def box_for(weights: Box, part: slice) -> Box:
@@ -151,21 +194,31 @@ def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], B
     steps: list[Step] = []
     h, linear = region.box, region.is_box
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
-    for i, (layer, (lower, upper)) in enumerate(zip(network.layers, parameters, strict=True)):
-        if isinstance(layer, Dense):
-            z, size = dense_image(lower, upper, h)
-            steps.append(dense_step(lower, upper, h, size))
+    layers = zip(network.layers, parameters, network.shapes, strict=False)
+    for i, (layer, (lower, upper), shape) in enumerate(layers):
+        if isinstance(layer, Linear):
+            z, size = linear_image(layer, lower, upper, h, shape)
+            steps.append(linear_step(layer, lower, upper, h, size))
             # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
-            if not linear and i + 1 < len(network.layers):
-                z = intersect(z, _neurons(steps, region, layer.outputs))
+            exact = isinstance(layer, AvgPool2d) or (linear and _is_exact(layer, lower, upper, h))
+            if not exact and i + 1 < len(network.layers):
+                z = _refined(steps, region, z, worth_rows(layer, z, network.layers[i + 1]))
             h, linear = z, False
+        elif isinstance(layer, MaxPool2d):
+            steps.append(max_pool_step(layer, h))
+            h, linear = pooled(layer, h), False
         elif isinstance(layer, Flatten):
-            steps.append(FlattenStep(network.shapes[i]))
+            steps.append(FlattenStep(shape))
             h = h.reshape(len(region), -1)
         else:
             steps.append(activation_step(layer, h))
             h, linear = image(layer, h), False
     return steps, h
+
+
+def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
+    """Whether `linear_image` is the layer's range: not for signed inputs of a random convolution."""
+    return isinstance(layer, Dense) or bool((h.lower >= 0).all()) or torch.equal(lower[0], upper[0])
 
 
 def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
@@ -177,17 +230,26 @@ def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
     return value + region.minimum(rows)
 
 
-def dense_step(lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor) -> Step:
-    error = 4 * gamma(sum(lower[0].shape[-2:]) + 64) * size
+def linear_step(
+    layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, size: Tensor
+) -> LinearStep | SignedLinearStep:
+    """The layer as a step on inputs h [B, *shape]; `size` as `linear_image` gives it."""
+    shape = tuple(h.shape[1:])
+    error = 4 * gamma(2 * fan(layer) + size[0].numel() + 64) * size.flatten(1)
     # A product that underflows is off by less than TINY, and then meets |h|.
-    floor = TINY * (1 + h.magnitude.sum(-1, keepdim=True))
-    if bool((h.lower >= 0).all()):
-        low, high = (lower[1], upper[1]) if len(lower) > 1 else (None, None)
-        return DenseStep(lower[0], upper[0], low, high, error, floor)
-    middle, reach = _center_radius(lower[1], upper[1]) if len(lower) > 1 else (None, None)
+    floor = TINY * (1 + h.magnitude.flatten(1).sum(-1, keepdim=True))
+    if isinstance(layer, AvgPool2d):
+        return LinearStep(layer, shape, h.lower, None, None, None, error, floor)
+    biases = [spread_bias(layer, end[1], shape) for end in (lower, upper)] if layer.bias else []
+    biases = [bias.flatten(bias.dim() - len(size.shape) + 1) for bias in biases]
+    fixed = torch.equal(lower[0], upper[0])
+    if fixed or bool((h.lower >= 0).all()):
+        low, high = biases or (None, None)
+        return LinearStep(layer, shape, lower[0], None if fixed else upper[0], low, high, error, floor)
+    middle, reach = _center_radius(*biases) if biases else (None, None)
     center, radius = _center_radius(lower[0], upper[0])
     slope, lift = _chord_of_magnitude(h)
-    return SignedDenseStep(center, radius, middle, reach, slope, lift, error, floor)
+    return SignedLinearStep(layer, shape, center, radius, middle, reach, slope, lift, error, floor)
 
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:
@@ -198,14 +260,48 @@ def activation_step(activation: Activation, z: Box) -> ActivationStep:
     return ActivationStep(lines, flat.magnitude + lift, tuple(z.shape[1:]))
 
 
-def _neurons(steps: list[Step], region: Region, width: int) -> Box:
-    """The interval of each of `width` neurons after the last step: the walk from e_i and from -e_i."""
-    identity = torch.eye(width, dtype=torch.float64, device=region.center.device)
-    signed = torch.cat([identity, -identity]).unsqueeze(0)
-    each = 8 * WORKING_TENSORS * len(region) * max(width, region.center[0].numel())
-    bounds = [walk(steps, region, signed[:, part]) for part in slices(2 * width, each, signed.device)]
-    both = torch.cat(bounds, 1)
-    return Box(both[:, :width], -both[:, width:])
+def _refined(steps: list[Step], region: Region, z: Box, chosen: Tensor | None) -> Box:
+    """z [B, *shape] of the last step's outputs, intersected with the walks from e_i and -e_i of the chosen neurons."""
+    shape, flat = tuple(z.shape[1:]), z.reshape(len(region), -1)
+    width, ends = flat.shape[-1], [torch.full_like(flat.lower, -math.inf) for _ in range(2)]
+    each = 8 * WORKING_TENSORS * len(region) * widest(steps, width)
+    for side, sign in enumerate((1.0, -1.0)):
+        for index, rows in signed_rows(chosen, width, len(region), sign, each, flat.lower.device):
+            found = walk(steps, region, rows.reshape(*rows.shape[:2], *shape))
+            places = index.expand(len(region), -1)
+            ends[side] = ends[side].scatter(1, places, found.expand_as(places))
+    return intersect(flat, Box(ends[0], -ends[1])).reshape(len(region), *shape)
+
+
+def worth_rows(layer: Linear, z: Box, following: Layer) -> Tensor | None:
+    """Which neurons [B, n] get rows of their own: all (None) of a dense layer, of others those whose sign is open."""
+    if isinstance(layer, Dense):
+        return None
+    if isinstance(following, ReLU | LeakyReLU):
+        return ((z.lower < 0) & (z.upper > 0)).flatten(1)
+    return torch.ones_like(z.lower, dtype=torch.bool).flatten(1)
+
+
+def signed_rows(
+    chosen: Tensor | None, width: int, batch: int, sign: float, bytes_each: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Indices [B or 1, R] and rows sign·e_i [B or 1, R, width] of the chosen neurons (None: all), in parts that fit."""
+    if chosen is None:
+        identity = sign * torch.eye(width, dtype=torch.float64, device=device).unsqueeze(0)
+        indices = torch.arange(width, device=device).unsqueeze(0)
+        yield from ((indices[:, part], identity[:, part]) for part in slices(width, bytes_each, device))
+        return
+    count = int(chosen.sum(1).max())
+    order = chosen.to(torch.int8).topk(count, 1).indices  # the chosen ones first; where they are fewer, others too
+    for part in slices(count, bytes_each, device):
+        index = order[:, part]
+        rows = torch.zeros(batch, index.shape[1], width, dtype=torch.float64, device=device)
+        yield index, rows.scatter(2, index.unsqueeze(-1), sign)
+
+
+def widest(steps: Sequence[Shaped], width: int) -> int:
+    """The most entries that a row has on its way from `width` neurons back to the input."""
+    return max(width, *(math.prod(step.shape) for step in steps))
 
 
 def _center_radius(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:

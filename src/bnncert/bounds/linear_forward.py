@@ -23,8 +23,9 @@ from bnncert.bounds.linear import box_for, bytes_each
 from bnncert.bounds.relaxations import Relaxation, relax
 from bnncert.box import Box
 from bnncert.errors import InputError
-from bnncert.network import Dense, Flatten, Network
-from bnncert.products import dot, through
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
+from bnncert.network import Network
+from bnncert.products import dot
 from bnncert.rounding import TINY, gamma
 from bnncert.specification import Region
 
@@ -64,6 +65,8 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
     floor, magnitude = z.lower, z.magnitude
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
     for layer, (lower, upper) in zip(network.layers, parameters, strict=True):
+        if isinstance(layer, Conv2d | AvgPool2d | MaxPool2d):
+            raise InputError(f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp")
         if isinstance(layer, Flatten):
             continue
         if isinstance(layer, Dense):
@@ -88,11 +91,11 @@ def _functions(
 ) -> Functions:
     wl, wu = lower[0], upper[0]
     positive, negative = floor.clamp_min(0), floor.clamp_max(0)
-    at_lower, at_upper = through(floor, wl), through(floor, wu)
-    minimum = through(positive, wl) + through(negative, wu)
-    maximum = through(positive, wu) + through(negative, wl)
+    at_lower, at_upper = _through(floor, wl), _through(floor, wu)
+    minimum = _through(positive, wl) + _through(negative, wu)
+    maximum = _through(positive, wu) + _through(negative, wl)
     # |g| may exceed |h|: it is a line's lower end, not the activation's
-    size = 3 * through(torch.maximum(magnitude, floor.abs()), torch.maximum(wl.abs(), wu.abs()))
+    size = 3 * _through(torch.maximum(magnitude, floor.abs()), torch.maximum(wl.abs(), wu.abs()))
     low, high = -at_lower, -at_upper
     if len(lower) > 1:
         low, high = low + lower[1], high + upper[1]
@@ -126,3 +129,8 @@ def _evaluate(functions: list[Functions], region: Region, positive: Tensor, nega
             on_lower, on_upper = on_lower * lines.lower_slope.unsqueeze(1), on_upper * lines.upper_slope.unsqueeze(1)
         positive, negative = on_lower, on_upper
     return value + region.minimum(positive + negative)
+
+
+def _through(h: Tensor, weights: Tensor) -> Tensor:
+    """h [B, in] through shared [in, out] or paired [B, in, out] weights, [B, out]."""
+    return h @ weights if weights.dim() == 2 else (h.unsqueeze(1) @ weights).squeeze(1)

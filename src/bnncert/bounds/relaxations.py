@@ -7,13 +7,13 @@ optimised, and only the intercepts carry the soundness.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from bnncert.box import Box
-from bnncert.network import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.layers import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.rounding import TINY, UNIT
 
 SLACK = 32 * UNIT  # tanh and exp of any vendor, the products around them, and the critical point itself
@@ -27,6 +27,9 @@ class Relaxation:
     lower_intercept: Tensor
     upper_slope: Tensor
     upper_intercept: Tensor
+
+    def __getitem__(self, index: Tensor) -> Relaxation:
+        return Relaxation(*(getattr(self, field.name)[index] for field in fields(self)))
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.network import Activation, Dense, Layer, LeakyReLU, Network, ReLU, Sigmoid, Tanh
+from bnncert.layers import Activation, Dense, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.network import Network
 from bnncert.posterior import Normal
 
 LARGEST = 16 * 2**30  # bytes an archive may unpack to; more is taken for a zip bomb

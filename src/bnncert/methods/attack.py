@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bnncert.bounds.batching import in_batches
 from bnncert.problem import Problem
 from bnncert.specification import Region
 
@@ -40,6 +42,20 @@ def pgd(problem: Problem, weights: Tensor, start: Tensor | None = None, steps: i
     for x in (_random_start(region, seed), *(() if start is None else (start,))):
         best = _descend(problem, weights, best, x.expand(shape), None, steps)
     return best
+
+
+def surviving(problem: Problem, weights: Tensor, seed: int = 0) -> tuple[float, float]:
+    """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive the attack."""
+    each = 8 * 8 * len(weights) * sum(math.prod(shape) for shape in problem.network.shapes)
+
+    def attack(part: slice) -> Tensor:
+        found = pgd(problem[part], weights, seed=seed)
+        clean = problem[part].margins(weights).amin(-1) > 0
+        return torch.stack([clean.double().sum(), (found.margins > 0).double().sum()])
+
+    totals = torch.stack(in_batches(attack, len(problem), each, weights.device)).sum(0) / (len(weights) * len(problem))
+    clean, attacked = totals.tolist()
+    return clean, attacked
 
 
 def _descend(problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int) -> Attack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from bnncert.correlated import Gaussian, LowRankNormal, Mixture
@@ -78,4 +79,6 @@ def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str
     for name in ("lower_slopes", "upper_slopes", "row_slopes"):
         for k, slopes in getattr(proof, name).items():
             tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
+    for k, chosen in proof.refined.items():
+        tensors[f"{prefix}refined{k}"] = chosen.to(torch.int8)
     return {"probability": proof.probability.hex(), "t": proof.t.hex(), "rows_optimised": bool(proof.row_slopes)}

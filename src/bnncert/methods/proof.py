@@ -10,19 +10,19 @@ case. Each threshold t gives a bound of the same number, so every input takes th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import torch
 from torch import Tensor
 
 from bnncert.bounds.batching import in_batches
-from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, first_layer, trace
+from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Prefix, Trace, prefix, trace
 from bnncert.bounds.linear import ActivationStep
 from bnncert.correlated import Gaussian, LowRankNormal
+from bnncert.layers import Dense
 from bnncert.methods.slopes import evaluate, optimise
-from bnncert.network import Dense
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 from bnncert.tails import normal_tail_up
@@ -37,7 +37,7 @@ class Proof:
     """P_safe >= probability for one input, with threshold t and these slopes of the activations, by layer position.
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
-    output rows where they were optimised.
+    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all.
     """
 
     probability: float
@@ -45,35 +45,40 @@ class Proof:
     lower_slopes: dict[int, Tensor]
     upper_slopes: dict[int, Tensor]
     row_slopes: dict[int, Tensor]
+    refined: dict[int, Tensor]
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
     """The best bound with plain slopes [B], and the threshold that gives it [B]."""
-    device, each = problem.specification.rows.device, bytes_each(problem, posterior)
-    both = torch.cat(in_batches(lambda part: _best_threshold(problem[part], posterior), len(problem), each, device))
+
+    def best(part: slice) -> Tensor:
+        return _best_threshold(problem[part], posterior, _prefix(problem[part], posterior))
+
+    both = torch.cat(in_batches(best, len(problem), bytes_each(problem, posterior), problem.specification.rows.device))
     return both[:, 0], both[:, 1]
 
 
 def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
     """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
-    best, thresholds = plain_bounds(problem, posterior)
+    each = bytes_each(problem, posterior) * (4 if effort else 1)  # gradients are kept
+    device = problem.specification.rows.device
+    parts = in_batches(lambda part: _prove(problem[part], posterior, effort), len(problem), each, device)
+    return list(chain.from_iterable(parts))
+
+
+def _prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
+    known = _prefix(problem, posterior)
+    best, thresholds = _best_threshold(problem, posterior, known).unbind(1)
     proofs: dict[int, Proof] = {}
-    for t in THRESHOLDS:
+    for t in sorted(set(thresholds.tolist())):
         group = (thresholds == t).nonzero().squeeze(1)
-        found = in_batches(
-            partial(_prove_part, problem, posterior, t, best, group, effort),
-            len(group),
-            4 * bytes_each(problem, posterior),  # gradients are kept
-            group.device,
-        )
-        proofs |= dict(zip(group.tolist(), chain.from_iterable(found), strict=True))
+        found = _prove_at(problem[group], posterior, t, best[group], effort, known[group])
+        proofs |= dict(zip(group.tolist(), found, strict=True))
     return [proofs[i] for i in range(len(problem))]
 
 
-def _prove_part(
-    problem: Problem, posterior: Gaussian, t: float, best: Tensor, group: Tensor, effort: int, part: slice
-) -> list[Proof]:
-    return _prove_at(problem[group[part]], posterior, t, best[group[part]], effort)
+def _prefix(problem: Problem, posterior: Gaussian) -> Prefix:
+    return prefix(problem.network, posterior, problem.specification.region)
 
 
 def bytes_each(problem: Problem, posterior: Gaussian) -> int:
@@ -81,20 +86,21 @@ def bytes_each(problem: Problem, posterior: Gaussian) -> int:
 
     The first layer's rows are shared by the batch, unless weights are correlated: then every row has `rank` copies.
     """
-    dense = [layer for layer in problem.network.layers if isinstance(layer, Dense)]
+    network = problem.network
     rank = posterior.factor.shape[1] if isinstance(posterior, LowRankNormal) else 0
+    dense = [layer for layer in network.layers if isinstance(layer, Dense)]
     hidden = [2 * layer.outputs for layer in (dense[:-1] if rank else dense[1:-1])]
     rows = max([problem.specification.rows.shape[1], *hidden])
-    return 8 * WORKING_TENSORS * rows * max(layer.inputs for layer in dense) * max(1, rank)
+    kernels = (math.prod(shape) for shape in network.parameters.values() if len(shape) == 4)
+    return 8 * WORKING_TENSORS * rows * max(*map(math.prod, network.shapes), *kernels) * max(1, rank)
 
 
-def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
+def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Tensor:
     """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold can improve it.
 
     Where the mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
     """
     spec, network = problem.specification, problem.network
-    first = first_layer(network, posterior, spec.region)
     best = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device).repeat(len(problem), 1)
     mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
     going = (mean_margins > 0).all(1).nonzero().squeeze(1)
@@ -102,8 +108,7 @@ def _best_threshold(problem: Problem, posterior: Gaussian) -> Tensor:
         if len(going) == 0:
             break
         part = spec[going]
-        known = None if first is None else Functional(first.value[going], first.lipschitz[going])
-        traced = trace(network, posterior, part.region, t, known)
+        traced = trace(network, posterior, part.region, t, known[going])
         rows = evaluate(traced, part, {})
         found = probability(traced, rows)
         better = found > best[going, 0]
@@ -143,28 +148,27 @@ def row_failures(rows: Functional) -> Tensor:
     return torch.where(deterministic, 0.0, certified.nan_to_num(1.0))
 
 
-def _prove_at(problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int) -> list[Proof]:
+def _prove_at(
+    problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int, known: Prefix
+) -> list[Proof]:
     spec = problem.specification
-    traced = trace(problem.network, posterior, spec.region, t, first_layer(problem.network, posterior, spec.region))
+    traced = trace(problem.network, posterior, spec.region, t, known)
     best, row_slopes = plain.tolist(), [dict[int, Tensor]() for _ in range(len(problem))]
     if effort >= 1:
         failing = row_failures(evaluate(traced, spec, {})).sum(1) > DECIDED
         open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
         if len(open_inputs):
-            _improve(problem[open_inputs], posterior, t, open_inputs.tolist(), best, row_slopes)
-    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i]) for i in range(len(problem))]
+            part = problem[open_inputs]
+            again = trace(problem.network, posterior, part.specification.region, t, known[open_inputs])
+            _improve(part, again, open_inputs.tolist(), best, row_slopes)
+    refined = [{k: chosen[i] for k, chosen in traced.refined.items()} for i in range(len(problem))]
+    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
 
 
 def _improve(
-    problem: Problem,
-    posterior: Gaussian,
-    t: float,
-    names: list[int],
-    best: list[float],
-    slopes: list[dict[int, Tensor]],
+    problem: Problem, traced: Trace, names: list[int], best: list[float], slopes: list[dict[int, Tensor]]
 ) -> None:
     """Optimise the slopes of some inputs, and enter what became better under their names."""
-    traced = trace(problem.network, posterior, problem.specification.region, t)
     chosen, rows = optimise(problem.network, traced, problem.specification)
     for i, value in enumerate(probability(traced, rows).tolist()):
         if value > best[names[i]]:

@@ -10,7 +10,8 @@ from torch import Tensor
 from bnncert.bounds.gaussian import Functional, Step, Trace, functional
 from bnncert.bounds.linear import ActivationStep
 from bnncert.bounds.relaxations import Relaxation
-from bnncert.network import LeakyReLU, Network, ReLU
+from bnncert.layers import LeakyReLU, ReLU
+from bnncert.network import Network
 from bnncert.rounding import UNIT
 from bnncert.specification import Specification
 

@@ -1,0 +1,60 @@
+"""Maximum pooling between two linear bounds: below by the entry with the largest lower end, above by that entry where
+no other can exceed it, else by the largest upper end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bnncert.box import Box
+from bnncert.layers import MaxPool2d, Shape
+from bnncert.products import dot
+from bnncert.rounding import TINY, gamma
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPoolStep:
+    """A max(h) >= A⁺ h[chosen] + A⁻ (h[chosen] where `alone`, else ceiling)."""
+
+    shape: Shape
+    chosen: Tensor  # [B, outputs] index into the flattened input
+    alone: Tensor  # [B, outputs]
+    ceiling: Tensor  # [B, outputs]
+    error: Tensor  # [B, outputs] rounding per unit of |A|: windows may overlap, and rows on one entry are added up
+
+    def __getitem__(self, index: Tensor) -> MaxPoolStep:
+        """For some of the inputs."""
+        fields = (self.chosen, self.alone, self.ceiling, self.error)
+        return MaxPoolStep(self.shape, *(field[index] for field in fields))
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        flat = rows.flatten(2)
+        followed = torch.where(self.alone.unsqueeze(1), flat, flat.clamp_min(0))
+        index = self.chosen.unsqueeze(1).expand_as(followed)
+        pulled = followed.new_zeros(*followed.shape[:2], math.prod(self.shape)).scatter_add(2, index, followed)
+        constant = dot(flat.clamp_max(0).expand_as(followed), torch.where(self.alone, 0.0, self.ceiling))
+        constant = constant - dot(flat.abs().expand_as(followed), self.error) - TINY
+        return pulled.reshape(*pulled.shape[:2], *self.shape), constant
+
+
+def max_pool_step(layer: MaxPool2d, h: Box) -> MaxPoolStep:
+    """The step for inputs h [B, channels, height, width]."""
+    shape = tuple(h.shape[1:])
+    lower, upper = _windows(layer, h.lower), _windows(layer, h.upper)  # [B, channels, places, entries]
+    best = lower.argmax(-1, keepdim=True)
+    others = upper.scatter(-1, best, -math.inf).amax(-1)
+    places = torch.arange(math.prod(shape), dtype=h.lower.dtype, device=h.lower.device).reshape(1, *shape)
+    chosen = _windows(layer, places).expand_as(lower).gather(-1, best).squeeze(-1).long()
+    alone = lower.gather(-1, best).squeeze(-1) >= others
+    size = torch.maximum(-lower.amin(-1), upper.amax(-1)).flatten(1)
+    error = gamma(size.shape[-1] + 64) * size
+    return MaxPoolStep(shape, chosen.flatten(1), alone.flatten(1), upper.amax(-1).flatten(1), error)
+
+
+def _windows(layer: MaxPool2d, x: Tensor) -> Tensor:
+    columns = functional.unfold(x, layer.kernel, stride=layer.stride or layer.kernel)
+    return columns.reshape(len(x), x.shape[1], -1, columns.shape[-1]).mT
