@@ -138,6 +138,27 @@ def test_concentration_equals_that_of_the_dense_network(seed: int, monkeypatch: 
     assert t.tolist() == same.tolist()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_certain_layers_need_be_walked_only_once(seed: int) -> None:
+    """Bounds with a prefix are the bounds without it, for one box and for one box an input."""
+    made = problem(seed, network(seed))
+    net, spec = made.network, made.specification
+    assert isinstance(made.posterior, Normal)
+    last = net.split(torch.arange(net.size))[-1]
+    spread = torch.zeros(net.size, dtype=torch.float64)
+    spread[torch.cat([part.flatten() for part in last])] = 0.1
+    known = linear.prefix(net, made.posterior.mean, spread, spec.region)
+    assert len(known.steps) == len(net.layers) - 1
+    some = torch.arange(len(spec) - 1, -1, -1)  # in another order
+    part = spec[some]
+    for growth in (torch.ones(1), torch.rand(len(spec), 1)):
+        radius = (growth * spread).squeeze(0)
+        box = Box(made.posterior.mean - radius, made.posterior.mean + radius)
+        plain = linear.row_bounds(net, box, part.region, part.rows, part.offsets)
+        found = linear.row_bounds(net, box, part.region, part.rows, part.offsets, known[some])
+        torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_no_sampled_network_escapes(seed: int) -> None:
     """Corners of weight boxes and regions stay above the bounds, for all activations and pools."""

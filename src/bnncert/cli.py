@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from bnncert.network import Network
     from bnncert.problem import Problem
     from bnncert.specification import Region, Specification
+    from bnncert.zoo import Recipe
 
 BATCH = 32  # inputs between two movements of the progress bar
 
@@ -67,7 +67,7 @@ def _program(version: Annotated[bool, typer.Option("--version", help="Print the 
 @app.command()
 def certify(
     posterior: Annotated[Path, typer.Argument(help="Posterior file: .safetensors (native) or .npz.")],
-    inputs: Annotated[str, typer.Option(help="Data set (digits, mnist) or .npz file with x and optionally y.")],
+    inputs: Annotated[str, typer.Option(help="Data set (see below) or .npz file with x and optionally y.")],
     eps: Annotated[float, typer.Option(help="Radius of the input region.")],
     select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ":",
     method: Annotated[str, typer.Option(help="concentration, sampling, pie or gie.")] = "concentration",
@@ -97,7 +97,10 @@ def certify(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for results.jsonl and certificates.")] = None,
 ) -> None:
-    """Certify P(a network drawn from POSTERIOR is robust around each input)."""
+    """Certify P(a network drawn from POSTERIOR is robust around each input).
+
+    Data sets: digits, mnist, fashion-mnist, cifar10 (their test splits).
+    """
     from bnncert.data import load_inputs
     from bnncert.display import show_results
     from bnncert.importers import load_posterior
@@ -140,53 +143,47 @@ def check(
 
 @app.command()
 def train(
-    data: Annotated[str, typer.Option(help="Data set: digits or mnist.")] = "digits",
-    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, as 128 or 50,50.")] = "128",
+    data: Annotated[str, typer.Option(help="Data set: digits, mnist, fashion-mnist or cifar10.")] = "digits",
+    network: Annotated[str, typer.Option(help="mlp, or cnn for images: five convolutions, then two layers.")] = "mlp",
+    hidden: Annotated[str, typer.Option(help="mlp: widths of the hidden layers, as 128 or 50,50.")] = "128",
+    bayesian: Annotated[str, typer.Option(help="Random weights: all, or those of dense layers.")] = "all",
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Examples a gradient step.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
+    schedule: Annotated[str, typer.Option(help="Of the learning rate: constant, or cosine down to 0.")] = "constant",
     kl_weight: Annotated[float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")] = 0.01,
+    prior_std: Annotated[float, typer.Option(help="Standard deviation of the prior N(0, s²).")] = 1.0,
     initial_std: Annotated[float, typer.Option(help="Standard deviation every weight starts with.")] = 0.05,
+    weight_decay: Annotated[float, typer.Option(help="Of the weights that are not random.")] = 1e-4,
+    augment: Annotated[bool, typer.Option("--augment", help="Mirror and move the images.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
 ) -> None:
-    """Train a Bayesian neural network (Bayes by Backprop, prior N(0, 1), ReLU) and save its posterior."""
-    from bnncert.data import load_inputs
-    from bnncert.display import progress
-    from bnncert.importers import save_posterior
-    from bnncert.network import mlp
-    from bnncert.train import BayesByBackprop, accuracy
-    from bnncert.train import train as fit
+    """Train a Bayesian neural network (Bayes by Backprop, ReLU) and save its posterior.
 
-    recipe = BayesByBackprop(
+    An interrupted training goes on after its last whole epoch when the same command is given again.
+    """
+    from bnncert.train import BayesByBackprop
+    from bnncert.zoo import Recipe
+
+    training = BayesByBackprop(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        prior_std=prior_std,
         kl_weight=kl_weight,
         initial_std=initial_std,
         seed=seed,
+        bayesian=bayesian,
+        schedule=schedule,
+        augment=augment,
+        weight_decay=weight_decay,
     )
     if out.suffix != ".safetensors" or not out.parent.is_dir():
         raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
-    (x, y), (test_x, test_y) = (_classes(load_inputs(data, split)) for split in ("train", "test"))
-    network = mlp(x.shape[1], *_whole_numbers(hidden, "--hidden"), int(y.max()) + 1)
-    with progress("training") as bar:
-        task = bar.add_task("training", total=epochs, note="")
-        trained = fit(
-            network,
-            x,
-            y,
-            recipe,
-            _device(device),
-            lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
-        )
-    posterior = trained.posterior
-    save_posterior(out, network, posterior, {"recipe": asdict(recipe), "data": data})
-    print(
-        f"{out}: accuracy at the mean {100 * accuracy(network, posterior.mean, test_x, test_y):.2f} % on {len(test_y)} "
-        f"test inputs, median std {float(posterior.std.median()):.2g}, loss {trained.history[-1].loss:.3f}"
-    )
+    recipe = Recipe(_architecture(network, hidden, data), data, training)
+    _fit(recipe, out, device)
 
 
 @app.command()
@@ -246,20 +243,12 @@ def zoo_train(
     out: Annotated[Path | None, typer.Option(help="Where to write it; by default where `zoo path` finds it.")] = None,
 ) -> None:
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
-    from bnncert.display import progress
-    from bnncert.zoo import recipe, train_recipe, trained_path
+    from bnncert.zoo import recipe, trained_path
 
     path = out or trained_path(name)
-    epochs = recipe(name).training.epochs
-    with progress("training") as bar:
-        task = bar.add_task("training", total=epochs, note="")
-        notes = train_recipe(
-            name,
-            path,
-            _device(device),
-            lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
-        )
-    print(f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} %, median std {notes['std']:.2g}")
+    if out is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _fit(recipe(name), path, device)
 
 
 @zoo_app.command("path")
@@ -289,6 +278,39 @@ def doctor() -> None:
 
     for name, finding in examine():
         print(f"{name:<14} {finding}")
+
+
+def _architecture(name: str, hidden: str, data: str) -> Network:
+    """The network asked for, of the data set's sizes."""
+    from bnncert.data import load_inputs
+    from bnncert.network import cnn, mlp
+
+    examples = load_inputs(data, "train")
+    shape, classes = tuple(examples.x.shape[1:]), int(_labels(examples, [*range(len(examples.x))]).max()) + 1
+    if name == "cnn":
+        return cnn((1, *shape) if len(shape) == 2 else shape, classes)
+    if name != "mlp":
+        raise InputError(f"network {name!r} is not known; choose mlp or cnn")
+    return mlp(math.prod(shape), *_whole_numbers(hidden, "--hidden"), classes)
+
+
+def _fit(recipe: Recipe, path: Path, device: str) -> None:
+    """Train under a progress bar, write the posterior, and say how good it is."""
+    from bnncert.display import progress
+    from bnncert.zoo import fit_recipe
+
+    with progress("training") as bar:
+        task = bar.add_task("training", total=recipe.training.epochs, note="")
+        notes = fit_recipe(
+            recipe,
+            path,
+            _device(device),
+            lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
+        )
+    print(
+        f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set, median std {notes['std']:.2g}, "
+        f"ELBO {notes['log'][-1]['elbo']:.4g}"
+    )
 
 
 def _method(name: str, options: dict[str, Any]) -> Method:
@@ -345,11 +367,6 @@ def _labels(data: Dataset, indices: list[int]) -> Tensor:
     if data.y is None:
         raise InputError(f"inputs {data.name!r} have no labels; add an array 'y' to the .npz")
     return data.y[indices]
-
-
-def _classes(data: Dataset) -> tuple[Tensor, Tensor]:
-    """Flattened inputs and their classes."""
-    return data.x.flatten(1), _labels(data, list(range(len(data.x))))
 
 
 def _condition(

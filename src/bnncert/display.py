@@ -53,17 +53,15 @@ def show_results(results: Sequence[Result], title: str) -> None:
 def show_zoo() -> None:
     """One row a network: what it is, the paper's accuracy, its own, and where it comes from."""
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
-    for name in ("name", "data", "weights", "paper, %", "accuracy, %", "σ", "at hand", "about"):
-        table.add_column(
-            name, justify="left" if name in ("name", "data", "about") else "right", no_wrap=name != "about"
-        )
+    for name in ("name", "data", "paper", "accuracy", "σ", "at hand", "about"):
+        table.add_column(name, justify="right" if name in ("paper", "accuracy", "σ") else "left", no_wrap=True)
     shipped = shipped_index()
     for name, made in ZOO.items():
         known, trained = shipped.get(name), trained_path(name).is_file()
-        measured = (f"{100 * known['accuracy']:.2f}", f"{known['std']:.1g}") if known else ("–", "–")
+        measured = (f"{100 * known['accuracy']:.2f} %", f"{known['std']:.1g}") if known else ("–", "–")
         place = "shipped" if known else "trained" if trained else "–"
-        paper = "–" if made.paper is None else f"{made.paper:g}"
-        table.add_row(name, made.data, f"{made.network.size:,}", paper, *measured, place, made.about)
+        paper = "–" if made.paper is None else f"{made.paper:g} %"
+        table.add_row(name, made.data, paper, *measured, place, made.about)
     Console().print(table)
 
 

@@ -16,7 +16,7 @@ from bnncert.version import __version__
 EXTRAS = {  # module, what needs it, and the extra that installs it
     "python-flint": ("flint", "bnncert check", "check"),
     "scikit-learn": ("sklearn", "the digits data set", "data"),
-    "pooch": ("pooch", "downloading MNIST", "data"),
+    "pooch": ("pooch", "downloading data sets", "data"),
 }
 
 

@@ -147,3 +147,18 @@ def mlp(*widths: int, activation: Activation | None = None) -> Network:
     for inputs, outputs in pairwise(widths):
         layers += [Dense(inputs, outputs), activation or ReLU()]
     return Network((widths[0],), tuple(layers[:-1]))
+
+
+def cnn(input_shape: Shape, outputs: int) -> Network:
+    """Five convolutions, three of which halve the image, then two dense layers: from 3 x 32 x 32 by 256 features."""
+    if len(input_shape) != 3:
+        raise InputError(f"cnn takes images (channels, height, width), not {input_shape}; use an mlp")
+    halving, keeping = ((4, 4), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1))
+    widths = ((24, halving), (24, keeping), (48, halving), (48, keeping), (16, halving))
+    layers: list[Layer] = []
+    shape: Shape = input_shape
+    for channels, how in widths:
+        layers += [Conv2d(shape[0], channels, *how), ReLU()]
+        shape = output_shape(layers[-2], shape)
+    layers += [Flatten(), Dense(math.prod(shape), 64), ReLU(), Dense(64, outputs)]
+    return Network(input_shape, tuple(layers))

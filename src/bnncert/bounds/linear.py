@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -55,6 +55,10 @@ class Step(Shaped, Protocol):
         """rows·layer(h) >= new rows·h + constant for every h in the layer's input box; rows [B or 1, R, ...]."""
         ...
 
+    def __getitem__(self, index: Tensor | slice) -> Step:
+        """For some of the inputs."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class LinearStep:
@@ -72,6 +76,10 @@ class LinearStep:
     bias_upper: Tensor | None
     error: Tensor
     floor: Tensor  # [B, 1], underflow
+
+    def __getitem__(self, index: Tensor | slice) -> LinearStep:
+        """For some of the inputs; the weights are those of all."""
+        return replace(self, error=self.error[index], floor=self.floor[index])
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         flat = rows.flatten(2)
@@ -105,6 +113,10 @@ class SignedLinearStep:
     error: Tensor
     floor: Tensor
 
+    def __getitem__(self, index: Tensor | slice) -> SignedLinearStep:
+        slope, lift = self.chord_slope[index], self.chord_lift[index]
+        return replace(self, chord_slope=slope, chord_lift=lift, error=self.error[index], floor=self.floor[index])
+
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         flat = rows.flatten(2)
         magnitude = flat.abs()
@@ -124,7 +136,7 @@ class ActivationStep:
     size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
     shape: Shape  # of the activations; lines are over the flattened ones
 
-    def __getitem__(self, index: Tensor) -> ActivationStep:
+    def __getitem__(self, index: Tensor | slice) -> ActivationStep:
         """For some of the inputs."""
         return ActivationStep(self.relaxation[index], self.size[index], self.shape)
 
@@ -145,31 +157,59 @@ class FlattenStep:
 
     shape: Shape
 
-    def __getitem__(self, index: Tensor) -> FlattenStep:
+    def __getitem__(self, index: Tensor | slice) -> FlattenStep:
         return self
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return rows.reshape(*rows.shape[:2], *self.shape), rows.new_zeros(1, 1)
 
 
-def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """The first layers as steps, with the box of what they give; `exact` if that box is all that is known of it."""
+
+    steps: list[Step]
+    h: Box
+    exact: bool
+
+    def __getitem__(self, index: Tensor | slice) -> Prefix:
+        """For some of the inputs."""
+        return Prefix([step[index] for step in self.steps], self.h[index], self.exact)
+
+
+def no_layers(region: Region) -> Prefix:
+    return Prefix([], region.box, region.is_box)
+
+
+def prefix(network: Network, center: Tensor, spread: Tensor, region: Region) -> Prefix:
+    """The layers before the first one whose weights vary: the same for every weight box around the centre."""
+    varying = (i for i, parts in enumerate(network.split(spread)) if any(bool((part > 0).any()) for part in parts))
+    return _extend(network, Box(center, center), region, no_layers(region), next(varying, 0))
+
+
+def row_bounds(
+    network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor, known: Prefix | None = None
+) -> Tensor:
     """Lower bounds [B, R] of rows·y + offsets for all weights of the box and all x of the region.
 
-    weights: [size], shared by the batch, or [B, size], one box an input.
+    weights: [size], shared by the batch, or [B, size], one box an input. `known`: what `prefix` gave for the region.
     """
     paired = weights.lower.dim() == 2
     parts = []
-    for part in input_slices(network, len(region), rows.shape[1], paired, rows.device):
-        box = box_for(weights, part)
-        steps, outputs = trace(network, box, region[part])
-        backward = walk(steps, region[part], rows[part]) + offsets[part] - 4 * UNIT * offsets[part].abs()
-        parts.append(torch.maximum(backward, interval_rows(outputs, rows[part], offsets[part])))
+    start = known or no_layers(region)
+    left = network.layers[len(start.steps) :]
+    for part in input_slices(network, left, len(region), rows.shape[1], paired, rows.device):
+        traced = _extend(network, box_for(weights, part), region[part], start[part], len(network.layers))
+        backward = walk(traced.steps, region[part], rows[part]) + offsets[part] - 4 * UNIT * offsets[part].abs()
+        parts.append(torch.maximum(backward, interval_rows(traced.h, rows[part], offsets[part])))
     return torch.cat(parts)
 
 
-def input_slices(network: Network, count: int, rows: int, paired: bool, device: torch.device) -> Iterator[slice]:
-    """The inputs in parts that fit; one by one where each has its own convolution kernels."""
-    if paired and any(isinstance(layer, Conv2d) for layer in network.layers):
+def input_slices(
+    network: Network, left: Sequence[Layer], count: int, rows: int, paired: bool, device: torch.device
+) -> Iterator[slice]:
+    """The inputs in parts that fit; one by one where each has its own kernels in the layers that are left."""
+    if paired and any(isinstance(layer, Conv2d) for layer in left):
         return (slice(i, i + 1) for i in range(count))
     return slices(count, bytes_each(network, rows, paired), device)
 
@@ -189,31 +229,30 @@ def bytes_each(network: Network, rows: int, paired: bool) -> int:
     return 8 * (WORKING_TENSORS * widest * max(rows, 2 * hidden) + 4 * network.size * paired)
 
 
-def trace(network: Network, weights: Box, region: Region) -> tuple[list[Step], Box]:
-    """Every layer as a step, with sound hidden intervals, and the interval of the outputs."""
-    steps: list[Step] = []
-    h, linear = region.box, region.is_box
-    parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
-    layers = zip(network.layers, parameters, network.shapes, strict=False)
-    for i, (layer, (lower, upper), shape) in enumerate(layers):
+def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop: int) -> Prefix:
+    """The layers before `stop` as steps, with sound hidden intervals, and the interval of what they give."""
+    steps, h, exact = list(known.steps), known.h, known.exact
+    parameters = list(zip(network.split(weights.lower), network.split(weights.upper), strict=True))
+    for i in range(len(steps), stop):
+        layer, (lower, upper), shape = network.layers[i], parameters[i], network.shapes[i]
         if isinstance(layer, Linear):
             z, size = linear_image(layer, lower, upper, h, shape)
             steps.append(linear_step(layer, lower, upper, h, size))
             # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
-            exact = isinstance(layer, AvgPool2d) or (linear and _is_exact(layer, lower, upper, h))
-            if not exact and i + 1 < len(network.layers):
+            known_exactly = isinstance(layer, AvgPool2d) or (exact and _is_exact(layer, lower, upper, h))
+            if not known_exactly and i + 1 < len(network.layers):
                 z = _refined(steps, region, z, worth_rows(layer, z, network.layers[i + 1]))
-            h, linear = z, False
+            h, exact = z, False
         elif isinstance(layer, MaxPool2d):
             steps.append(max_pool_step(layer, h))
-            h, linear = pooled(layer, h), False
+            h, exact = pooled(layer, h), False
         elif isinstance(layer, Flatten):
             steps.append(FlattenStep(shape))
             h = h.reshape(len(region), -1)
         else:
             steps.append(activation_step(layer, h))
-            h, linear = image(layer, h), False
-    return steps, h
+            h, exact = image(layer, h), False
+    return Prefix(steps, h, exact)
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:

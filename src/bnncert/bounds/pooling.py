@@ -26,7 +26,7 @@ class MaxPoolStep:
     ceiling: Tensor  # [B, outputs]
     error: Tensor  # [B, outputs] rounding per unit of |A|: windows may overlap, and rows on one entry are added up
 
-    def __getitem__(self, index: Tensor) -> MaxPoolStep:
+    def __getitem__(self, index: Tensor | slice) -> MaxPoolStep:
         """For some of the inputs."""
         fields = (self.chosen, self.alone, self.ceiling, self.error)
         return MaxPoolStep(self.shape, *(field[index] for field in fields))

@@ -28,7 +28,7 @@ class Relaxation:
     upper_slope: Tensor
     upper_intercept: Tensor
 
-    def __getitem__(self, index: Tensor) -> Relaxation:
+    def __getitem__(self, index: Tensor | slice) -> Relaxation:
         return Relaxation(*(getattr(self, field.name)[index] for field in fields(self)))
 
 

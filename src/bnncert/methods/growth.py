@@ -14,7 +14,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bnncert.bounds import BOUNDS
+from bnncert.bounds import BOUNDS, linear
 from bnncert.bounds.batching import slices
 from bnncert.box import Box
 from bnncert.errors import InputError
@@ -22,6 +22,7 @@ from bnncert.posterior import Independent, sample
 from bnncert.problem import Problem
 
 Test: TypeAlias = Callable[[Tensor, int], Tensor]
+RowBounds: TypeAlias = Callable[[Tensor, Box], Tensor]
 WALKS = ("linear", "bisection")
 
 
@@ -94,15 +95,17 @@ def grow(problem: Problem, plan: Plan, seed: int) -> tuple[list[list[GrownBox]],
     found: list[list[GrownBox]] = [[] for _ in range(len(problem))]
     calls = torch.zeros(len(problem), dtype=torch.int64)
     wrong = problem.misclassified().cpu()  # counted as unsafe: not worth a call
+    bound = _bound(problem, plan)
     for k in range(plan.samples):
         open_inputs = (~wrong & (calls < plan.budget)).nonzero().squeeze(1)
         if len(open_inputs) == 0:
             break
         draw = None if k == 0 and plan.mean_first else k - plan.mean_first
         center = posterior.center if draw is None else sample(posterior, 1, seed, first=draw)[0]
-        part = problem[open_inputs.to(center.device)]
-        signs = gradient_signs(part, center) if plan.rule.rho else None
-        steps, used = _walk(plan, _test(part, plan, center, signs), plan.budget - calls[open_inputs])
+        names = open_inputs.to(center.device)
+        signs = gradient_signs(problem[names], center) if plan.rule.rho else None
+        test = _test(plan, posterior.spread, center, signs, names, bound)
+        steps, used = _walk(plan, test, plan.budget - calls[open_inputs])
         calls[open_inputs] += used
         for row, (i, j) in enumerate(zip(open_inputs.tolist(), steps.tolist(), strict=True)):
             if j:
@@ -138,15 +141,26 @@ def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
     return torch.cat(signs)
 
 
-def _test(problem: Problem, plan: Plan, center: Tensor, signs: Tensor | None) -> Test:
-    """Whether the box after j steps is proved safe for the given inputs."""
-    spec, spread = problem.specification, independent(problem).spread
+def _bound(problem: Problem, plan: Plan) -> RowBounds:
+    """The plan's bound of the rows of some inputs [k, R]; layers whose weights are certain are walked only once."""
+    network, spec, posterior = problem.network, problem.specification, independent(problem)
+    known = linear.prefix(network, posterior.center, posterior.spread, spec.region) if plan.bound == "lbp" else None
+
+    def bound(inputs: Tensor, weights: Box) -> Tensor:
+        part = spec[inputs]
+        arguments = (network, weights, part.region, part.rows, part.offsets)
+        if known is None or not known.steps:
+            return BOUNDS[plan.bound](*arguments)
+        return linear.row_bounds(*arguments, known[inputs])
+
+    return bound
+
+
+def _test(plan: Plan, spread: Tensor, center: Tensor, signs: Tensor | None, names: Tensor, bound: RowBounds) -> Test:
+    """Whether the box after j steps is proved safe for the given inputs, which the bound knows by their names."""
 
     def bounded(inputs: Tensor, weights: Box) -> Tensor:
-        rows = BOUNDS[plan.bound](
-            problem.network, weights, spec.region[inputs], spec.rows[inputs], spec.offsets[inputs]
-        )
-        return (rows > 0).all(1).cpu()
+        return (bound(names[inputs], weights) > 0).all(1).cpu()
 
     def test(inputs: Tensor, steps: int) -> Tensor:
         inputs = inputs.to(center.device)
