@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 Rectangles = Sequence[tuple[float, float, float, float]]  # left, right, bottom, top
 SAFE, BOX, EDGE, INK = "#dbe9f6", "#e8833a", "#8c3d00", "#333333"
-# One colour a method in every figure, told apart by lightness too; dashed is what is not certified from below.
+# One colour a method in every figure, told apart by lightness too; broken lines are no lower bounds.
 COLOURS = {
     "sampling": "#b8b8b8",
     "PIE": "#e8b13a",
@@ -22,7 +23,8 @@ COLOURS = {
     "certified upper bound": "#7a1f3d",
     "no more is possible": INK,
 }
-DASHED = ("ceiling", "certified upper bound", "no more is possible")
+BROKEN = {"ceiling": ":", "certified upper bound": "--", "no more is possible": "--"}
+TICKS = 9  # values of an axis that are labelled one by one
 OTHERS = ("#1f5a99", "#e8833a", "#4d8f5b", "#7a1f3d", "#8b6fb3", "#b8b8b8")
 
 
@@ -60,12 +62,15 @@ def draw_lines(
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axis = figure.subplots()
     for k, (name, points) in enumerate(lines.items()):
-        dashed = name in DASHED
         colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
         across, up = [p[0] for p in points], [p[1] for p in points]
-        axis.plot(across, up, "--" if dashed else "o-", color=colour, label=name, lw=1.2 if dashed else 1.8, ms=4)
+        axis.plot(across, up, BROKEN.get(name, "o-"), color=colour, label=name, lw=1.4 if name in BROKEN else 1.8, ms=4)
     if "x" in logarithmic:
         axis.set_xscale("log")
+        values = sorted({p[0] for points in lines.values() for p in points})
+        if len(values) <= TICKS:
+            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.set_xticks([], minor=True)
     if "y" in logarithmic:
         axis.set_yscale("log")
     else:
@@ -81,7 +86,7 @@ def draw_lines(
 def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> Figure:
     """A group a label, in it one bar a name with its number above."""
     labels = list(dict.fromkeys(label for each in values.values() for label in each))
-    figure = Figure(figsize=(max(5.0, 0.32 * len(labels) * (len(values) + 1.5)), 3.8), layout="constrained")
+    figure = Figure(figsize=(max(6.4, 0.32 * len(labels) * (len(values) + 1.5)), 3.8), layout="constrained")
     axis = figure.subplots()
     width = 0.86 / max(1, len(values))
     for k, (name, each) in enumerate(values.items()):
@@ -101,8 +106,9 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
-    for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-        figure.savefig(path.with_suffix(suffix), dpi=150, metadata=metadata)
+    with rc_context({"svg.hashsalt": "bnncert"}):  # names of elements, random otherwise
+        for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+            figure.savefig(path.with_name(path.name + suffix), dpi=150, metadata=metadata)
 
 
 def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -> Figure:

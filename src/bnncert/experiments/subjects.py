@@ -66,9 +66,15 @@ class Subject:
     x: Tensor
     y: Tensor
 
-    def problem(self, device: str, eps: float | None = None, scale: float = 1.0) -> Problem:
-        """Class robustness within `eps`, the subject's own unless given, clipped to [0, 1]; every σ times `scale`."""
-        region = ball(self.x, self.eps if eps is None else eps, clip=(0, 1))
+    def problem(
+        self,
+        device: str,
+        eps: float | None = None,
+        scale: float = 1.0,
+        clip: tuple[float, float] | None = (0.0, 1.0),
+    ) -> Problem:
+        """Class robustness within `eps`, the subject's own unless given; every σ times `scale`."""
+        region = ball(self.x, self.eps if eps is None else eps, clip=clip)
         posterior = replace(self.posterior, std=scale * self.posterior.std)
         return Problem(self.network, posterior, class_robust(region, self.y, self.network.outputs)).to(device)
 

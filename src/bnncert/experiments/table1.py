@@ -53,11 +53,13 @@ def _row(subject: Subject, method: str, **values: float) -> list[Row]:
 
 
 def _accuracy(subject: Subject, setting: Setting) -> list[Row]:
-    problem = subject.problem(setting.device, PGD_EPS)
-    clean, attacked = surviving(problem, problem.posterior.center.unsqueeze(0))
-    paper = PAPER.get(subject.name)
-    values = (("clean", clean, paper and paper.clean), ("PGD", attacked, paper and paper.pgd))
-    return [row | {"paper": quoted} for name, share, quoted in values for row in _row(subject, name, lower=100 * share)]
+    """Of the mean network; the paper does not say whether attacked images are clipped to [0, 1]."""
+    paper, rows = PAPER.get(subject.name), []
+    for name, clip in (("PGD", (0.0, 1.0)), ("PGD, not clipped", None)):
+        problem = subject.problem(setting.device, PGD_EPS, clip=clip)
+        clean, attacked = surviving(problem, problem.posterior.center.unsqueeze(0))
+        rows += [row | {"paper": paper and paper.pgd} for row in _row(subject, name, lower=100 * attacked)]
+    return [row | {"paper": paper and paper.clean} for row in _row(subject, "clean", lower=100 * clean)] + rows
 
 
 def _ceiling(subject: Subject, setting: Setting) -> list[Row]:
