@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bnncert.specification import Region, Specification
     from bnncert.zoo import Recipe
 
+INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 BATCH = 32  # inputs between two movements of the progress bar
 
 app = typer.Typer(
@@ -38,18 +39,21 @@ app = typer.Typer(
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
     except InputError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", 130)
     except Exception as error:
         # The option parser's own errors, whichever package they come from.
         if hasattr(error, "format_message"):
             _fail(error.format_message() + " (see --help)")
-        if type(error).__name__ == "Abort":
-            _fail("interrupted; nothing was written", 130)
-        raise
+        if type(error).__name__ != "Abort":
+            raise
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _fail(
+            "interrupted; nothing unfinished was written, and what can be resumed goes on with the same command", code
+        )
+    sys.exit(code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -180,10 +184,7 @@ def train(
         augment=augment,
         weight_decay=weight_decay,
     )
-    if out.suffix != ".safetensors" or not out.parent.is_dir():
-        raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
-    recipe = Recipe(_architecture(network, hidden, data), data, training)
-    _fit(recipe, out, device)
+    _fit(Recipe(_architecture(network, hidden, data), data, training), out, device)
 
 
 @app.command()
@@ -245,10 +246,10 @@ def zoo_train(
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
     from bnncert.zoo import recipe, trained_path
 
-    path = out or trained_path(name)
+    made, path = recipe(name), out or trained_path(name)
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _fit(recipe(name), path, device)
+    _fit(made, path, device)
 
 
 @zoo_app.command("path")
@@ -404,7 +405,7 @@ def _condition(
 
     if tolerance is None:
         if y.is_floating_point():
-            raise InputError("labels are not whole numbers; give --tolerance for a regression")
+            raise InputError("labels are not whole numbers; give classes, or certify a regression with --tolerance")
         return class_robust(region, y, network.outputs, target)
     if target is not None or not tolerance >= 0:
         raise InputError("--tolerance takes a distance of at least 0 and no --target")
