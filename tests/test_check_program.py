@@ -173,6 +173,7 @@ EDITS: dict[str, list[tuple[str, str, Any]]] = {
     "not-finite": [("box", STEPS, 1e308)],
 }  # fmt: skip
 FOLDERS, ELSEWHERE = {"certificate-missing", "result-mismatch"}, {"unreadable", "arithmetic"}  # tested below
+NETWORKS = {"network-counted-twice", "network-not-refuted"}  # tested in test_check_networks.py
 
 
 def edit(header: Header, tensors: Tensors, place: str, value: Any) -> None:
@@ -197,7 +198,7 @@ def test_edits_lead_to_every_verdict(code: str, workshop: Workshop) -> None:
 
 
 def test_no_verdict_is_left_out() -> None:
-    assert {*EDITS, *FOLDERS, *ELSEWHERE} == {"", *REJECTIONS, *ERRORS}
+    assert {*EDITS, *FOLDERS, *ELSEWHERE, *NETWORKS} == {"", *REJECTIONS, *ERRORS}
     assert not {*REJECTIONS} & {*ERRORS}
 
 

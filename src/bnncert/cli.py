@@ -74,7 +74,9 @@ def certify(
     inputs: Annotated[str, typer.Option(help="Data set (see below) or .npz file with x and optionally y.")],
     eps: Annotated[float, typer.Option(help="Radius of the input region.")],
     select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ":",
-    method: Annotated[str, typer.Option(help="concentration, sampling, pie or gie.")] = "concentration",
+    method: Annotated[
+        str | None, typer.Option(help="concentration (default), sampling, pie, gie; enumeration for weight samples.")
+    ] = None,
     norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = "linf",
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
@@ -108,6 +110,7 @@ def certify(
     from bnncert.data import load_inputs
     from bnncert.display import show_results
     from bnncert.importers import load_posterior
+    from bnncert.methods import default_method
     from bnncert.problem import Problem
 
     options: dict[str, Any] = {
@@ -118,8 +121,8 @@ def certify(
         "mean_first": mean_first,
     }
     options |= {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only, "upper": upper, "effort": effort}
-    chosen = _method(method, options)
     network, weights = load_posterior(posterior)
+    chosen = _method(method or default_method(weights).name, options)
     data = load_inputs(inputs)
     indices = _selection(select, len(data.x))
     region = _region(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))

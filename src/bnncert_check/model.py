@@ -23,6 +23,7 @@ FIELDS = {
     "laplace": ("loc", "scale"),
     "student-t": ("loc", "scale", "df"),
     "low-rank-normal": ("mean", "std", "factor"),
+    "empirical": ("samples",),
 }
 ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with the (default) slope below 0
 NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
@@ -200,6 +201,8 @@ def _posterior(family: str, layers: tuple[Layer, ...], tensors: Tensors, prefix:
         raise CannotCheck("unsupported", f"posterior family {family!r} is not known")
     fields = {field: _gather(layers, tensors, prefix, field) for field in FIELDS[family]}
     posterior = Posterior(family, fields)
+    if family == "empirical":
+        return posterior
     ordered = family == "normal" or "low" not in fields or bool((fields["low"] <= fields["high"]).all())
     if not ordered or not (posterior.spread >= 0).all() or not (fields.get("df", np.ones(1)) > 0).all():
         raise CannotCheck("malformed", f"the {family} posterior has a negative scale or an empty interval")
@@ -207,17 +210,18 @@ def _posterior(family: str, layers: tuple[Layer, ...], tensors: Tensors, prefix:
 
 
 def _gather(layers: tuple[Layer, ...], tensors: Tensors, prefix: str, field: str) -> Array:
-    """One field of all weights as a flat vector [n], a factor as [n, k]."""
+    """One field of all weights as a flat vector [n], a factor as [n, k], samples as [S, n]."""
     parts: list[Array] = []
     for i, layer in enumerate(layer for layer in layers if isinstance(layer, Linear) and layer.size):
         for letter, shape in _parameters(layer).items():
             name = f"{prefix}{letter}{i}_{field}"
-            if field == "factor":
-                rank = tensors[name].shape[0]
-                parts.append(numbers(tensors, name, (rank, *shape)).reshape(rank, -1).T)
+            if field in ("factor", "samples"):
+                count = tensors[name].shape[0]
+                parts.append(numbers(tensors, name, (count, *shape)).reshape(count, -1).T)
             else:
                 parts.append(numbers(tensors, name, shape).reshape(-1))
-    return np.concatenate(parts)
+    joined = np.concatenate(parts)
+    return np.ascontiguousarray(joined.T) if field == "samples" else joined
 
 
 def _parameters(layer: Linear) -> dict[str, Shape]:
