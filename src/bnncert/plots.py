@@ -73,8 +73,8 @@ def draw_lines(
             axis.set_xticks([], minor=True)
     if "y" in logarithmic:
         axis.set_yscale("log")
-    else:
-        axis.set_ylim(bottom=0)
+    elif 2 * min(values := [p[1] for points in lines.values() for p in points]) < max(values):
+        axis.set_ylim(bottom=0)  # what lies close together is shown larger instead
     axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=11)
     axis.grid(color="#e6e6e6", lw=0.8)
