@@ -91,9 +91,9 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
     width = 0.86 / max(1, len(values))
     for k, (name, each) in enumerate(values.items()):
         places = [labels.index(label) + (k - (len(values) - 1) / 2) * width for label in each]
-        bars = axis.bar(
-            places, list(each.values()), width, color=COLOURS.get(name, OTHERS[k % len(OTHERS)]), label=name
-        )
+        colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
+        filling = "white" if name in BROKEN else colour  # no lower bound
+        bars = axis.bar(places, list(each.values()), width, color=filling, edgecolor=colour, lw=0.8, label=name)
         axis.bar_label(bars, fmt="{:.1f}", fontsize=6, padding=1, color=INK)
     axis.set_xticks(range(len(labels)), labels)
     axis.set_ylabel(y)
