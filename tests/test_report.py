@@ -352,7 +352,9 @@ def test_rejected_results_are_struck_out_and_not_counted(tmp_path: Path) -> None
     assert page.text.count('<tr class="void">') == 2
     counted = [line for i, line in enumerate(lines) if i not in (1, 3)]
     lower, upper = sum(line["lower"] for line in counted) / 8, (sum(line["upper"] for line in counted) + 2) / 8
-    assert f"is at least {percent(lower)} and at most {percent(upper, up=True)}" in page.words
+    assert f"{percent(lower)} ≤ mean Psafe ≤ {percent(upper, up=True)}" in page.words
+    claimed = percent(_mean(lines, "lower")), percent(_mean(lines, "upper"), up=True)
+    assert "Claimed was a mean of at least {} and at most {};".format(*claimed) in page.words
 
 
 STALE: dict[str, Callable[[list[Any]], object]] = {

@@ -106,20 +106,20 @@ def _policy(style: str, script: str) -> str:
 def _context(
     folder: Path, entries: Sequence[Entry], thumbnails: Sequence[str | None], unit: str | None
 ) -> dict[str, Any]:
-    results = [entry.result for entry in entries]
+    results, bounds = [entry.result for entry in entries], [_believed(entry) for entry in entries]
     counts = Counter(result.status for result in results)
     return {
         "name": folder.resolve().name,
         "version": __version__,
         "inputs": len(entries),
-        "mean": _mean(entries),
+        "mean": _mean(bounds),
         "settings": _shared(entries, SETTINGS),
         "provenance": _shared(entries, PROVENANCE),
         "statuses": [(status, counts[status], MEANING[status]) for status in STATUSES],
         "labels": sorted({result.label for result in results if result.label is not None}),
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
-        "chart": _chart(entries),
-        "thresholds": _thresholds(entries),
+        "chart": _chart(bounds),
+        "thresholds": _thresholds(bounds),
         "estimated": any(result.estimate for result in results),
         "check": _check(entries),
         "check_command": check_command(folder),
@@ -130,22 +130,20 @@ def _context(
     }
 
 
-def _mean(entries: Sequence[Entry], accepted_only: bool = False) -> dict[str, Any]:
-    """The mean bounds over all inputs; what is not counted as proved is 0 to 1."""
-    counted = [not accepted_only or (entry.verdict is not None and entry.verdict.status == ACCEPT) for entry in entries]
-    lower, upper = (
-        math.fsum(
-            getattr(entry.result, end) if counts else known for entry, counts in zip(entries, counted, strict=True)
-        )
-        / len(entries)
-        for end, known in (("lower", 0.0), ("upper", 1.0))
-    )
+def _believed(entry: Entry) -> tuple[float, float]:
+    """The bounds of an entry; 0 to 1, which is to say nothing, where the checker did not accept them."""
+    accepted = entry.verdict is None or entry.verdict.status == ACCEPT
+    return (entry.result.lower, entry.result.upper) if accepted else (0.0, 1.0)
+
+
+def _mean(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    lower, upper = (math.fsum(ends) / len(bounds) for ends in zip(*bounds, strict=True))
     return {"lower": percent(lower), "upper": percent(upper, up=True), "bar": _bar(lower, upper)}
 
 
-def _bar(lower: float, upper: float) -> tuple[str, str, str]:
-    """Percent of a bar's width: the lower bound, what is open, where that ends."""
-    return f"{100 * lower:.2f}", f"{100 * (upper - lower):.2f}", f"{100 * upper:.2f}"
+def _bar(lower: float, upper: float) -> dict[str, str]:
+    """Percent of a bar's width: how much is proved safe, where proved unsafe begins and how much that is."""
+    return {"safe": f"{100 * lower:.2f}", "from": f"{100 * upper:.2f}", "unsafe": f"{100 * (1 - upper):.2f}"}
 
 
 def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, str]]:
@@ -158,15 +156,15 @@ def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, s
     return found
 
 
-def _chart(entries: Sequence[Entry]) -> dict[str, str]:
+def _chart(bounds: Sequence[tuple[float, float]]) -> dict[str, str]:
     """Inputs in order of their bounds: the area below the lower bounds, and the one above the upper bounds.
 
     One unit wide an input, 100 high. Both areas are exact means: of what is proved safe, and of what is proved unsafe.
     """
-    intervals = sorted((entry.result.lower, entry.result.upper) for entry in entries)
+    ordered = sorted(bounds)
     return {
-        "safe": _area([lower for lower, _ in intervals], 100),
-        "unsafe": _area([upper for _, upper in intervals], 0),
+        "safe": _area([lower for lower, _ in ordered], 100),
+        "unsafe": _area([upper for _, upper in ordered], 0),
     }
 
 
@@ -179,23 +177,23 @@ def _area(probabilities: Sequence[float], base: int) -> str:
     return f"{path}V{base}Z"
 
 
-def _thresholds(entries: Sequence[Entry]) -> list[tuple[str, int, int]]:
+def _thresholds(bounds: Sequence[tuple[float, float]]) -> list[tuple[str, int, int]]:
     """For each p: inputs whose P_safe is at least p for certain, and those for which it is not ruled out."""
-    results = [entry.result for entry in entries]
-    above = [("> 0 %", sum(r.lower > 0 for r in results), sum(r.upper > 0 for r in results))]
+    above = [("> 0 %", sum(lower > 0 for lower, _ in bounds), sum(upper > 0 for _, upper in bounds))]
     return above + [
-        (f"≥ {100 * p:.6g} %", sum(r.lower >= p for r in results), sum(r.upper >= p for r in results))
+        (f"≥ {100 * p:.6g} %", sum(lower >= p for lower, _ in bounds), sum(upper >= p for _, upper in bounds))
         for p in THRESHOLDS
     ]
 
 
 def _check(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """How many results the checker accepted, and what remains where it did not accept all; None if it was not run."""
+    """How many results the checker accepted, and the mean as claimed; None if it was not run."""
     verdicts = Counter(entry.verdict.status for entry in entries if entry.verdict)
     if not verdicts:
         return None
-    counts = [(VERDICTS[status], verdicts[status]) for status in VERDICTS]
-    return {"counts": counts, "all": verdicts[ACCEPT] == len(entries), "mean": _mean(entries, accepted_only=True)}
+    counts = [f"{verdicts[status]} {word}" for status, word in VERDICTS.items() if verdicts[status]]
+    claimed = _mean([(entry.result.lower, entry.result.upper) for entry in entries])
+    return {"counts": ", ".join(counts), "all": verdicts[ACCEPT] == len(entries), "claimed": claimed}
 
 
 def _row(entry: Entry, thumbnail: str | None) -> dict[str, Any]:

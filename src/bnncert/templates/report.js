@@ -41,14 +41,14 @@
 
   const filter = () => {
     const asked = Object.fromEntries(new FormData(filters));
-    const least = Number(asked.lower || 0) / 100;
+    const least = Number(asked.lower || 0);
     let count = 0;
     rows.forEach((row, i) => {
       const fits = String(data.index[i]).includes(asked.index.trim())
         && (!asked.status || data.status[i] === asked.status)
         && (!asked.label || String(data.label[i]) === asked.label)
         && (!asked.verdict || data.verdict[i] === asked.verdict)
-        && data.lower[i] >= least;
+        && 100 * data.lower[i] >= least;
       row.hidden = !fits;
       if (details.has(i)) details.get(i).hidden = !fits;
       count += fits;
