@@ -47,6 +47,7 @@ from bnncert.display import percent
 from bnncert.entries import Entry, Picture
 from bnncert.evidence import in_words, row_in_words
 from bnncert.pictures import as_image, difference, png, shrink, to_pixels, value_range
+from bnncert.posterior import Posterior
 from bnncert.report import BYTES_EACH, render, write_report
 from bnncert.results import StoredResult, read_results, result_folder
 from report_folders import fields, header, verdicts, write_folder
@@ -804,6 +805,21 @@ def test_convolutions_are_walked_too() -> None:
     for i, j in np.random.default_rng(0).integers(0, SIDE, (50, 2)):
         w = plane.center + (-REACH + STEP * i) * plane.along + (-REACH + STEP * j) * plane.across
         assert codes(section)[i, j] == 2 * bool((problem.margins(w) > 0).all())
+
+
+class Single(Posterior):
+    """A law that is no scaled noise: one network, always."""
+
+    family = "single"
+    center = vector(2, 3)
+
+    def draw(self, generator: np.random.Generator) -> torch.Tensor:  # noqa: ARG002 (nothing is random)
+        return self.center
+
+
+def test_no_plane_for_other_laws() -> None:
+    problem = two_weights(vector(2, 3), vector(3, 4))
+    assert cross_section(Problem(problem.network, Single(), problem.specification), None, [], 0) is None
 
 
 @pytest.mark.parametrize("std", [(0.0, 0.0), (0.0, 1.0)])

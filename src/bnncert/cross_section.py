@@ -60,7 +60,11 @@ class CrossSection:
 
 
 def cross_section(problem: Problem, point: Tensor | None, boxes: Sequence[Box], seed: int) -> CrossSection | None:
-    """The plane of the problem's one input; None where its smallest margin does not move with two or more weights."""
+    """The plane of the problem's one input.
+
+    None where the posterior is no law of standardised noise, or the smallest margin does not move with two or more
+    weights.
+    """
     plane = dangerous_plane(problem, seed)
     if plane is None:
         return None
@@ -80,7 +84,9 @@ def cross_section(problem: Problem, point: Tensor | None, boxes: Sequence[Box], 
 
 
 def dangerous_plane(problem: Problem, seed: int) -> Plane | None:
-    posterior = problem.posterior
+    posterior = _component(problem.posterior)
+    if posterior is None:
+        return None
     row = int(problem.margins(posterior.center)[0].argmin())
 
     def margin(weights: Tensor) -> Tensor:
@@ -102,41 +108,33 @@ def unit(posterior: Posterior) -> str:
     return UNITS.get(posterior.family, "standard deviations")
 
 
-def _to_noise(posterior: Posterior, gradient: Tensor) -> Tensor:
-    """Aᵀg; for a mixture that of the component whose centre is the posterior's."""
-    posterior = _component(posterior)
+def _component(posterior: Posterior) -> Independent | LowRankNormal | None:
+    """The law around the centre: of a mixture the component whose centre it is."""
+    if isinstance(posterior, Mixture):
+        return posterior.components[posterior.weights.index(max(posterior.weights))]
+    return posterior if isinstance(posterior, Independent | LowRankNormal) else None
+
+
+def _to_noise(posterior: Independent | LowRankNormal, gradient: Tensor) -> Tensor:
+    """Aᵀg"""
     if isinstance(posterior, LowRankNormal):
         return torch.cat([posterior.std * gradient, posterior.factor.mT @ gradient])
-    return _spread(posterior) * gradient
+    return posterior.spread * gradient
 
 
-def _to_weights(posterior: Posterior, noise: Tensor) -> Tensor:
+def _to_weights(posterior: Independent | LowRankNormal, noise: Tensor) -> Tensor:
     """Aξ"""
-    posterior = _component(posterior)
     if isinstance(posterior, LowRankNormal):
         own, shared = noise[: posterior.size], noise[posterior.size :]
         return posterior.std * own + posterior.factor @ shared
-    return _spread(posterior) * noise
+    return posterior.spread * noise
 
 
-def _alive(posterior: Posterior) -> Tensor:
+def _alive(posterior: Independent | LowRankNormal) -> Tensor:
     """Which coordinates of the noise move anything."""
-    posterior = _component(posterior)
     if isinstance(posterior, LowRankNormal):
         return torch.cat([posterior.std > 0, (posterior.factor != 0).any(0)])
-    return _spread(posterior) > 0
-
-
-def _component(posterior: Posterior) -> Posterior:
-    if isinstance(posterior, Mixture):
-        return posterior.components[posterior.weights.index(max(posterior.weights))]
-    return posterior
-
-
-def _spread(posterior: Posterior) -> Tensor:
-    if isinstance(posterior, Independent):
-        return posterior.spread
-    raise TypeError(f"posterior family {posterior.family!r} has no standardised noise")
+    return posterior.spread > 0
 
 
 def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:

@@ -242,7 +242,7 @@ def _caption(entry: Entry, unit: str | None) -> str:
     if unit is None:
         return "For a cross-section through the posterior, give the report --posterior FILE."
     if entry.section is None:
-        return "No cross-section: the smallest margin does not depend on two or more random weights."
+        return "No cross-section: no standard deviations, or a smallest margin that two random weights do not move."
     points = ("On the clean input", "on the counterexample")
     ways = "; ".join(f"{name} {_wrong_at(at, unit)}" for name, at in zip(points, entry.section.wrong_at, strict=False))
     return f"{ways}. {_marked(entry)}"
@@ -257,9 +257,11 @@ def _wrong_at(distance: float | None, unit: str) -> str:
 
 
 def _marked(entry: Entry) -> str:
-    if entry.facts["kind of evidence"] == "concentration":
-        return "Concentration bounds sums over weights, not boxes of them, so no part of the plane is marked as proved."
-    return "Marked: inside the proved boxes." if entry.section and entry.section.boxed else "No proved box meets it."
+    if entry.facts["kind of evidence"] == "boxes":
+        return (
+            "Marked: inside the proved boxes." if entry.section and entry.section.boxed else "No proved box meets it."
+        )
+    return "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
 
 
 def _fitting(figures: Sequence[object], room: int) -> list[object]:
