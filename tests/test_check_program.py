@@ -541,7 +541,7 @@ DENSE, MIXTURE = {"type": "Dense", "inputs": 1, "outputs": 1, "bias": False}, {"
 MODELS: dict[str, tuple[Header, str]] = {
     "no network": ({"family": "normal"}, "malformed"),
     "no weights": (description({"type": "ReLU"}), "malformed"),
-    "unknown layer": (description({"type": "Conv2d"}), "unsupported"),
+    "unknown layer": (description({"type": "BatchNorm2d"}), "unsupported"),
     "widths disagree": (description({**DENSE, "inputs": 2}), "malformed"),
     "unknown field": (description({**DENSE, "groups": 2}), "malformed"),
     "slope of a ReLU": (description(DENSE, {"type": "ReLU", "slope": 0.1}), "malformed"),
@@ -571,6 +571,97 @@ def test_malformed_posteriors_are_refused(name: str, tmp_path: Path) -> None:
     own = {"schema": "bnncert-posterior/1"} | header
     (tmp_path / "p.safetensors").write_bytes(save(tensors, {"bnncert": json.dumps(own)}))
     assert refusal(tmp_path / "p.safetensors") == code
+
+
+FLATTEN = {"type": "Flatten"}
+POOL = {"kernel": [2, 2], "stride": [1, 1]}
+CONV = {"type": "Conv2d", **POOL, "padding": [0, 0], "in_channels": 1, "out_channels": 1, "bias": False}
+SEEING = {"Conv2d": CONV, "AvgPool2d": {"type": "AvgPool2d", **POOL}, "MaxPool2d": {"type": "MaxPool2d", **POOL}}
+PAIRS = ("kernel", "stride", "padding")
+NOT_PAIRS: dict[str, Any] = {"one": [1], "three": [1, 1, 1], "a number": 1, "text": ["1", "1"], "nothing": None}
+
+
+def seen(*layers: Header, folder: Path, shape: tuple[int, ...] = (1, 3, 3)) -> str | None:
+    """The code with which a network on images is refused, whose tensor is of the size that its convolution says."""
+    size = next(layer for layer in layers if layer["type"] == "Conv2d").get("kernel")
+    known = isinstance(size, list) and all(type(n) is int and n >= 0 for n in size)
+    weights = np.ones((1, 1, *(size if known else (2, 2))))
+    header = description(network={"input_shape": shape, "layers": [*layers, FLATTEN]}, schema="bnncert-posterior/1")
+    tensors = {f"W0_{field}": weights for field in ("mean", "std")}
+    (folder / "p.safetensors").write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
+    return refusal(folder / "p.safetensors")
+
+
+def changed(kind: str, folder: Path, **changes: Any) -> str | None:
+    """The code with which the layer is refused after some changes, a pool after a convolution."""
+    layer = SEEING[kind] | changes
+    return seen(*([layer] if kind == "Conv2d" else [CONV, layer]), folder=folder)
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_layers_of_images_have_every_field_and_no_other(kind: str, tmp_path: Path) -> None:
+    layer = SEEING[kind]
+    assert changed(kind, tmp_path) is None
+    for field in layer.keys() - {"type"}:
+        without = {name: value for name, value in layer.items() if name != field}
+        assert seen(*([without] if kind == "Conv2d" else [CONV, without]), folder=tmp_path) == "malformed", field
+    for field in {"groups", "padding"} - layer.keys():
+        assert changed(kind, tmp_path, **{field: [0, 0]}) == "malformed", field
+
+
+@pytest.mark.parametrize("kind", SEEING)
+@pytest.mark.parametrize("name", NOT_PAIRS)
+def test_pairs_are_two_numbers(kind: str, name: str, tmp_path: Path) -> None:
+    for field in SEEING[kind].keys() & PAIRS:
+        assert changed(kind, tmp_path, **{field: NOT_PAIRS[name]}) == "malformed", field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("in_channels", 2),
+        ("in_channels", "1"),
+        ("out_channels", 2),  # the tensor is of 1
+        ("out_channels", 0),
+        ("out_channels", "1"),
+        ("kernel", [0, 0]),
+        ("bias", True),  # there is no tensor
+        ("bias", "no"),
+        ("bias", None),
+    ],
+)
+def test_a_convolution_must_fit_its_input_and_its_tensors(field: str, value: Any, tmp_path: Path) -> None:
+    assert changed("Conv2d", tmp_path, **{field: value}) == "malformed"
+
+
+@pytest.mark.parametrize("kind", SEEING)
+@pytest.mark.parametrize("shape", [(), (9,), (3, 3), (1, 1, 3, 3)], ids=str)
+def test_layers_of_images_take_one_image(kind: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """The layer comes first; an image of 3 x 3 is what it and the next one can take."""
+    layers = [SEEING[kind], *([] if kind == "Conv2d" else [CONV])]
+    assert seen(*layers, folder=tmp_path) is None
+    assert seen(*layers, folder=tmp_path, shape=shape) == "malformed"
+    assert seen(CONV, FLATTEN, SEEING[kind], folder=tmp_path) == "malformed"
+
+
+# Pairs with which no window lies on an image of 3 x 3 or 2 x 2, or where it lies cannot be said.
+WINDOWS: dict[str, dict[str, Any]] = {
+    "kernel larger than the image": {"kernel": [4, 4]},
+    "kernel much larger": {"kernel": [6, 6]},
+    "kernel of nothing": {"kernel": [0, 0]},
+    "kernel of fractions": {"kernel": [2.0, 2.0]},
+    "no stride": {"stride": [0, 1]},
+    "stride backwards": {"stride": [-1, -1]},
+    "stride of fractions": {"stride": [1.5, 1.0]},
+    "negative padding": {"padding": [-1, -1]},
+    "padding of fractions": {"padding": [0.5, 0.5]},
+}
+MEANINGLESS = [(kind, name) for kind in SEEING for name in WINDOWS if {*WINDOWS[name]} <= {*SEEING[kind]}]
+
+
+@pytest.mark.parametrize(("kind", "name"), [case for case in MEANINGLESS if case != ("Conv2d", "kernel of nothing")])
+def test_windows_that_mean_nothing_are_refused(kind: str, name: str, tmp_path: Path) -> None:
+    assert changed(kind, tmp_path, **WINDOWS[name]) == "malformed"
 
 
 @pytest.mark.parametrize("meta", ['{"activations": ["relu"]}', '{"activations": ["relu", "gelu"]}', "[]", "{", "NaN"])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bnncert.specification import Region, Specification
     from bnncert.zoo import Recipe
 
+INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 BATCH = 32  # inputs between two movements of the progress bar
 
 app = typer.Typer(
@@ -38,18 +39,21 @@ app = typer.Typer(
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
     except InputError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", 130)
     except Exception as error:
         # The option parser's own errors, whichever package they come from.
         if hasattr(error, "format_message"):
             _fail(error.format_message() + " (see --help)")
-        if type(error).__name__ == "Abort":
-            _fail("interrupted; nothing was written", 130)
-        raise
+        if type(error).__name__ != "Abort":
+            raise
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _fail(
+            "interrupted; nothing unfinished was written, and what can be resumed goes on with the same command", code
+        )
+    sys.exit(code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -197,10 +201,7 @@ def train(
         augment=augment,
         weight_decay=weight_decay,
     )
-    if out.suffix != ".safetensors" or not out.parent.is_dir():
-        raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
-    recipe = Recipe(_architecture(network, hidden, data), data, training)
-    _fit(recipe, out, device)
+    _fit(Recipe(_architecture(network, hidden, data), data, training), out, device)
 
 
 @app.command()
@@ -262,10 +263,10 @@ def zoo_train(
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
     from bnncert.zoo import recipe, trained_path
 
-    path = out or trained_path(name)
+    made, path = recipe(name), out or trained_path(name)
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _fit(recipe(name), path, device)
+    _fit(made, path, device)
 
 
 @zoo_app.command("path")
@@ -274,6 +275,33 @@ def zoo_path(name: Annotated[str, typer.Argument(help="A name that `zoo list` sh
     from bnncert.zoo import posterior_path
 
     print(posterior_path(name))
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="table1, fig1 to fig5, runtime, epsilon, ...; all; or list.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Few images and networks: all in under ten minutes.")] = False,
+    published: Annotated[
+        Path | None, typer.Option(help="Folder with the published posteriors, paper_1x128.npz and so on; else the zoo.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
+) -> None:
+    """Run the paper's experiments and ours; write rows (CSV, JSON) and figures. Interrupted runs go on."""
+    from bnncert.experiments import ALL, EXPERIMENTS, Setting, run
+
+    if experiment == "list":
+        for name, each in EXPERIMENTS.items():
+            print(f"{name:<8} {each.about}")
+        return
+    if experiment not in (*EXPERIMENTS, "all"):
+        raise InputError(f"experiment {experiment!r} is not known; choose all, {', '.join(EXPERIMENTS)}")
+    if published is not None and not published.is_dir():
+        raise InputError(f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz and so on")
+    setting = Setting(quick, published, _device(device))
+    for name in ALL if experiment == "all" else (experiment,):
+        rows = run(name, EXPERIMENTS[name], setting, out, keep=experiment == "all")
+        print(f"{name:<8} {len(rows)} rows: {out / name}.csv, .json, .svg, .png", flush=True)
 
 
 @app.command()
@@ -394,7 +422,7 @@ def _condition(
 
     if tolerance is None:
         if y.is_floating_point():
-            raise InputError("labels are not whole numbers; give --tolerance for a regression")
+            raise InputError("labels are not whole numbers; give classes, or certify a regression with --tolerance")
         return class_robust(region, y, network.outputs, target)
     if target is not None or not tolerance >= 0:
         raise InputError("--tolerance takes a distance of at least 0 and no --target")

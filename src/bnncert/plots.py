@@ -6,44 +6,109 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 Rectangles = Sequence[tuple[float, float, float, float]]  # left, right, bottom, top
 SAFE, BOX, EDGE, INK = "#dbe9f6", "#e8833a", "#8c3d00", "#333333"
+# One colour a method in every figure, told apart by lightness too; broken lines are no lower bounds.
+COLOURS = {
+    "sampling": "#b8b8b8",
+    "PIE": "#e8b13a",
+    "GIE": "#e8833a",
+    "concentration": "#1f5a99",
+    "ceiling": INK,
+    "certified upper bound": "#7a1f3d",
+    "no more is possible": INK,
+}
+BROKEN = {"ceiling": ":", "certified upper bound": "--", "no more is possible": "--"}
+TICKS = 9  # values of an axis that are labelled one by one
+OTHERS = ("#1f5a99", "#e8833a", "#4d8f5b", "#7a1f3d", "#8b6fb3", "#b8b8b8")
 
 
 def draw_covers(
-    covers: Mapping[str, tuple[Rectangles, float]],
+    covers: Mapping[str, tuple[Rectangles, str]],
     safe: NDArray[np.bool_],
     extent: tuple[float, float],
     title: str,
+    labels: tuple[str, str],
 ) -> Figure:
-    """One panel a method: the safe set of two weights, the boxes that cover it and the mass they certify.
+    """One panel a method: the safe set of two weights, the boxes that cover it and what that certifies.
 
     safe: [n, n] on a regular grid over extent × extent, rows by the second weight.
     """
     figure = Figure(figsize=(3.1 * len(covers), 3.5), layout="constrained")
     axes = figure.subplots(1, len(covers), sharey=True, squeeze=False)[0]
     low, high = extent
-    for axis, (name, (rectangles, mass)) in zip(axes, covers.items(), strict=True):
+    for axis, (name, (rectangles, caption)) in zip(axes, covers.items(), strict=True):
         axis.contourf(
             np.linspace(low, high, len(safe)), np.linspace(low, high, len(safe)), safe, [0.5, 1], colors=[SAFE]
         )
         for left, right, bottom, top in rectangles:
             axis.add_patch(Rectangle((left, bottom), right - left, top - bottom, fc=BOX, ec=EDGE, alpha=0.45, lw=1.2))
             axis.plot((left + right) / 2, (bottom + top) / 2, ".", color=INK, ms=4)
-        axis.set(xlim=extent, ylim=extent, aspect="equal", xlabel="$w_1$", title=f"{name}: P ≥ {mass:.3f}")
-    axes[0].set_ylabel("$w_2$")
+        axis.set(xlim=extent, ylim=extent, aspect="equal", xlabel=labels[0], title=f"{name}: {caption}")
+    axes[0].set_ylabel(labels[1])
     figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str, title: str, logarithmic: str = ""
+) -> Figure:
+    """One line a name through its points; `logarithmic` names the axes that are ("x", "xy")."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axis = figure.subplots()
+    for k, (name, points) in enumerate(lines.items()):
+        colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
+        across, up = [p[0] for p in points], [p[1] for p in points]
+        axis.plot(across, up, BROKEN.get(name, "o-"), color=colour, label=name, lw=1.4 if name in BROKEN else 1.8, ms=4)
+    if "x" in logarithmic:
+        axis.set_xscale("log")
+        values = sorted({p[0] for points in lines.values() for p in points})
+        if len(values) <= TICKS:
+            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.set_xticks([], minor=True)
+    if "y" in logarithmic:
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
+    axis.set(xlabel=x, ylabel=y)
+    axis.set_title(title, fontsize=11)
+    axis.grid(color="#e6e6e6", lw=0.8)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> Figure:
+    """A group a label, in it one bar a name with its number above."""
+    labels = list(dict.fromkeys(label for each in values.values() for label in each))
+    figure = Figure(figsize=(max(6.4, 0.32 * len(labels) * (len(values) + 1.5)), 3.8), layout="constrained")
+    axis = figure.subplots()
+    width = 0.86 / max(1, len(values))
+    for k, (name, each) in enumerate(values.items()):
+        places = [labels.index(label) + (k - (len(values) - 1) / 2) * width for label in each]
+        bars = axis.bar(
+            places, list(each.values()), width, color=COLOURS.get(name, OTHERS[k % len(OTHERS)]), label=name
+        )
+        axis.bar_label(bars, fmt="{:.1f}", fontsize=6, padding=1, color=INK)
+    axis.set_xticks(range(len(labels)), labels)
+    axis.set_ylabel(y)
+    axis.set_title(title, fontsize=11)
+    axis.margins(y=0.12)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=min(6, len(values)), frameon=False, fontsize=9)
     return figure
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
-    for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-        figure.savefig(path.with_suffix(suffix), dpi=150, metadata=metadata)
+    with rc_context({"svg.hashsalt": "bnncert"}):  # names of elements, random otherwise
+        for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+            figure.savefig(path.with_name(path.name + suffix), dpi=150, metadata=metadata)
 
 
 def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -> Figure:

@@ -119,20 +119,37 @@ def _model(
 
 def _layers(architecture: dict[str, Any]) -> tuple[Layer, ...]:
     layers: list[Layer] = []
-    shape, start = tuple(architecture["input_shape"]), 0
+    shape, start = tuple(_whole(size, 1) for size in architecture["input_shape"]), 0
     for position, entry in enumerate(architecture["layers"]):
         kind, fields = entry["type"], {key: value for key, value in entry.items() if key != "type"}
-        if kind == "Flatten":
+        if kind == "Flatten" and not fields:
             shape = (math.prod(shape),)
             continue
         layer = _layer(kind, fields, shape, start, position)
         layers.append(layer)
         if isinstance(layer, Linear):
             start += layer.size
-        shape = _output_shape(layer, shape)
-    if start == 0:
-        raise CannotCheck("malformed", "the network has no weights")
+        shape = tuple(_whole(size, 1) for size in _output_shape(layer, shape))
+    if start == 0 or len(shape) != 1:
+        raise CannotCheck("malformed", f"the network has no weights, or gives {shape} instead of a vector")
     return tuple(layers)
+
+
+def _whole(value: Any, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise CannotCheck("malformed", f"{value!r} is not a whole number of at least {least}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise CannotCheck("malformed", f"{value!r} is neither true nor false")
+    return value
+
+
+def _pair(value: Any, least: int) -> Shape:
+    first, second = value
+    return _whole(first, least), _whole(second, least)
 
 
 def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position: int) -> Layer:
@@ -145,10 +162,10 @@ def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position
         if not 0 <= (slope or 0) < 1:
             raise CannotCheck("malformed", f"{kind} has slope {slope}")
     elif kind == "Dense":
-        layer = Dense(**{name: fields.pop(name) for name in ("inputs", "outputs", "bias")}, start=start)
-        expected = (layer.inputs,)
+        inputs, outputs = (_whole(fields.pop(name), 1) for name in ("inputs", "outputs"))
+        layer, expected = Dense(inputs, outputs, _flag(fields.pop("bias")), start), (inputs,)
     elif kind in ("Conv2d", "AvgPool2d", "MaxPool2d"):
-        kernel, stride = tuple(fields.pop("kernel")), tuple(fields.pop("stride"))
+        kernel, stride = (_pair(fields.pop(name), 1) for name in ("kernel", "stride"))
         expected = (shape[0], *shape[1:3])
         if kind == "MaxPool2d":
             layer = MaxPool(shape, kernel, stride)
@@ -156,8 +173,8 @@ def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position
             layer = Conv(shape, shape[0], kernel, stride, (0, 0), False, start, position, pool=True)
         else:
             expected = (fields.pop("in_channels"), *shape[1:3])
-            channels, padding, bias = (fields.pop(name) for name in ("out_channels", "padding", "bias"))
-            layer = Conv(shape, channels, kernel, stride, tuple(padding), bias, start, position)
+            channels, padding = _whole(fields.pop("out_channels"), 1), _pair(fields.pop("padding"), 0)
+            layer = Conv(shape, channels, kernel, stride, padding, _flag(fields.pop("bias")), start, position)
     else:
         raise CannotCheck("unsupported", f"layer {kind!r} is not known")
     if fields or expected not in (None, shape):

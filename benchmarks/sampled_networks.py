@@ -1,6 +1,6 @@
 """Certified intervals against 10^5 sampled networks on a real posterior where P_safe is intermediate.
 
-usage: BNNCERT_DATA=FOLDER python experiments/sampled_networks.py [cpu|cuda] [NETWORKS]
+usage: BNNCERT_DATA=FOLDER python benchmarks/sampled_networks.py [cpu|cuda] [NETWORKS]
 
 On mnist_wide_1x64 at ε = 0.05, the first test images that some but not all of 200 sampled networks get right under
 attack: each sampled network is attacked (PGD), and the share that survives estimates an upper bound of P_safe. A

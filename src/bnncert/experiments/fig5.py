@@ -1,0 +1,48 @@
+"""The paper's Figure 5: certified against empirical robustness, the share of sampled networks that survive PGD."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from matplotlib.figure import Figure
+
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.experiments.subjects import Subject, ceiling, certified, several
+from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
+from bnncert.plots import draw_lines
+
+FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+METHODS: dict[str, Method] = {
+    "sampling": Sampling(samples=1, step=5.0),
+    "PIE": PIE(samples=1),
+    "GIE": GIE(samples=1),
+    "concentration": Concentration(),
+}
+
+
+def cells(setting: Setting) -> list[Cell]:
+    factors = FACTORS[1::2] if setting.quick else FACTORS
+    return [
+        Cell(f"{subject.name} {factor:g}", partial(_rows, subject, setting, factor * subject.eps))
+        for subject in several(setting)
+        for factor in factors
+    ]
+
+
+def _rows(subject: Subject, setting: Setting, eps: float) -> list[Row]:
+    problem = subject.problem(setting.device, eps)
+    empirical = ceiling(problem, setting.drawn)
+    own = {"network": subject.name, "eps": eps, "empirical": empirical}
+    return [own | {"method": name} | certified(problem, method) for name, method in METHODS.items()]
+
+
+def draw(rows: list[Row]) -> Figure:
+    lines = {
+        name: sorted((row["empirical"], row["lower"]) for row in rows if row["method"] == name) for name in METHODS
+    }
+    lines["no more is possible"] = [(0.0, 0.0), (100.0, 100.0)]
+    title = "Certified against empirical robustness, from the largest ε to the smallest"
+    return draw_lines(lines, "sampled networks that survive the attack, %", "mean certified P_safe, %", title)
+
+
+FIG5 = Experiment("certified against empirical robustness", cells, draw)

@@ -1,0 +1,151 @@
+"""Experiments: rows, figures drawn from rows alone, and runs that go on where they were interrupted."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from bnncert import InputError, experiments
+from bnncert.experiments import ALL, EXPERIMENTS, Experiment, Setting, run, subjects
+from bnncert.experiments.fig1 import exact
+from bnncert.experiments.run import Cell, Row, redraw
+from bnncert.plots import draw_lines
+
+QUICK = Setting(quick=True)
+
+
+@pytest.fixture
+def digits_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other data set can be had."""
+    original = subjects.load_inputs
+
+    def only_digits(name: str) -> object:
+        if name != "digits":
+            raise InputError(f"data set {name!r} cannot be had")
+        return original(name)
+
+    subjects._inputs.cache_clear()
+    monkeypatch.setattr(subjects, "load_inputs", only_digits)
+
+
+def draw(rows: list[Row]) -> Figure:
+    return draw_lines({"line": [(row["x"], row["y"]) for row in rows]}, "x", "y", "title")
+
+
+def counting(calls: list[int], fail_at: int | None = None, count: int = 4) -> Experiment:
+    """An experiment of a few cells that notes which were computed, and breaks at one of them."""
+
+    def compute(k: int) -> list[Row]:
+        if k == fail_at:
+            raise KeyboardInterrupt
+        calls.append(k)
+        return [{"x": k, "y": k * k}]
+
+    def bound(k: int) -> Callable[[], list[Row]]:
+        return lambda: compute(k)
+
+    return Experiment("counts", lambda _: [Cell(f"cell {k}", bound(k)) for k in range(count)], draw)
+
+
+def test_rows_and_figures_are_written(tmp_path: Path) -> None:
+    rows = run("squares", counting([]), QUICK, tmp_path)
+    assert [row["y"] for row in rows] == [0, 1, 4, 9]
+    written = json.loads((tmp_path / "squares.json").read_text())
+    assert written["rows"] == rows
+    assert written["settings"] == {"quick": True, "published": None, "device": "cpu"}
+    assert {"bnncert", "torch", "numpy"} <= set(written["versions"])
+    assert written["machine"]["threads"] >= 1
+    with (tmp_path / "squares.csv").open() as file:
+        assert [row["y"] for row in csv.DictReader(file)] == ["0", "1", "4", "9"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"squares.{end}" for end in ("csv", "json", "png", "svg")
+    ]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_an_interrupted_run_goes_on(tmp_path: Path, torn: bool) -> None:
+    calls: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        run("squares", counting(calls, fail_at=2), QUICK, tmp_path)
+    partial = tmp_path / "squares.partial.jsonl"
+    if torn:  # killed in the middle of a line
+        partial.write_text(partial.read_text() + '{"key": "cell 2", "ro')
+    rows = run("squares", counting(calls), QUICK, tmp_path)
+    assert calls == [0, 1, 2, 3]
+    assert [row["y"] for row in rows] == [0, 1, 4, 9]
+    assert not partial.exists()
+
+
+def test_an_interrupted_run_with_other_settings_is_not_used(tmp_path: Path) -> None:
+    calls: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        run("squares", counting(calls, fail_at=2), QUICK, tmp_path)
+    run("squares", counting(calls), Setting(), tmp_path)
+    assert calls == [0, 1, 0, 1, 2, 3]
+
+
+def test_a_finished_run_is_kept_only_when_asked(tmp_path: Path) -> None:
+    calls: list[int] = []
+    for keep in (True, True, False):
+        run("squares", counting(calls), QUICK, tmp_path, keep=keep)
+    assert calls == 2 * [0, 1, 2, 3]
+    run("squares", counting(calls, count=5), QUICK, tmp_path, keep=True)  # other cells
+    assert calls[8:] == [0, 1, 2, 3, 4]
+
+
+def test_figures_come_from_the_rows_alone(tmp_path: Path) -> None:
+    experiment = counting([])
+    run("squares", experiment, QUICK, tmp_path)
+    before = (tmp_path / "squares.svg").read_bytes()
+    redraw("squares", experiment, tmp_path)
+    assert (tmp_path / "squares.svg").read_bytes() == before
+    written = json.loads((tmp_path / "squares.json").read_text())
+    written["rows"][3]["y"] = 100
+    (tmp_path / "squares.json").write_text(json.dumps(written))
+    redraw("squares", experiment, tmp_path)
+    assert (tmp_path / "squares.svg").read_bytes() != before
+
+
+def test_the_two_weight_example(tmp_path: Path) -> None:
+    rows = run("fig1", EXPERIMENTS["fig1"], QUICK, tmp_path)
+    lower = {row["method"]: row["lower"] for row in rows}
+    drawn = torch.randn(10**6, 2, generator=torch.Generator().manual_seed(0))
+    share = float((drawn[:, 0].clamp_min(0) * drawn[:, 1] <= 1).double().mean())
+    assert rows[0]["P_safe"] == exact() == pytest.approx(share, abs=1e-3)
+    assert lower["sampling"] < min(lower["PIE"], lower["GIE"])
+    assert max(lower["PIE"], lower["GIE"]) < exact()
+
+
+@pytest.mark.usefixtures("digits_only")
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("size", "noise", "fig1")])
+def test_every_experiment_runs_without_downloads(name: str, tmp_path: Path) -> None:
+    """On the shipped digits network; no certified bound exceeds the certified upper bound or 100 %."""
+    rows = run(name, EXPERIMENTS[name], QUICK, tmp_path)
+    assert {row["network"] for row in rows} == {"digits"}
+    assert all(0 <= row["lower"] <= row.get("upper", 100) <= 100 for row in rows if "lower" in row)
+    assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+@pytest.mark.usefixtures("digits_only")
+def test_only_quick_runs_make_do_with_digits() -> None:
+    with pytest.raises(InputError, match="BNNCERT_DATA"):
+        subjects.subjects(Setting())
+
+
+@pytest.mark.usefixtures("digits_only")
+def test_concentration_is_never_below_the_boxes(tmp_path: Path) -> None:
+    rows = run("table1", EXPERIMENTS["table1"], QUICK, tmp_path)
+    lower = {row["method"]: row["lower"] for row in rows}
+    assert lower["concentration"] <= lower["ceiling"] + 1e-9
+    assert max(lower[name] for name in ("sampling", "PIE", "GIE")) <= lower["concentration"]
+    assert lower["PIE as published"] <= lower["PIE"] + 1e-9
+    assert experiments.table1.BARS[-1] == "ceiling"
+
+
+def test_published_posteriors_are_looked_for_in_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1x128"):
+        subjects.subjects(Setting(published=tmp_path), ("1x128",))
