@@ -42,13 +42,13 @@ from bnncert import (
     save_posterior,
 )
 from bnncert.cli import main
-from bnncert.cross_section import CODES, REACH, SIDE, STEP, CrossSection, cross_section, dangerous_plane
 from bnncert.display import percent
-from bnncert.entries import Entry, Picture
-from bnncert.evidence import in_words, row_in_words
-from bnncert.pictures import as_image, difference, png, shrink, to_pixels, value_range
 from bnncert.posterior import Posterior
-from bnncert.report import BYTES_EACH, render, write_report
+from bnncert.report.cross_section import CODES, REACH, SIDE, STEP, CrossSection, cross_section, dangerous_plane
+from bnncert.report.entries import Entry, Picture
+from bnncert.report.evidence import in_words, row_in_words
+from bnncert.report.page import BYTES_EACH, render, write_report
+from bnncert.report.pictures import as_image, difference, png, shrink, to_pixels, value_range
 from bnncert.results import StoredResult, read_results, result_folder
 from report_folders import fields, header, verdicts, write_folder
 from scenarios import gaussian, vector

@@ -29,7 +29,14 @@ def in_words(certificate: Certificate) -> list[str]:
         return _boxes(evidence)
     if kind == "concentration":
         return _concentration(evidence, certificate.tensors)
+    if kind == "networks":
+        return [_networks(evidence)]
     return [f"Evidence of kind {kind}, which this report cannot put into words."]
+
+
+def _networks(evidence: Mapping[str, Any]) -> str:
+    verified, refuted, count = len(evidence["verified"]), len(evidence["refuted"]), evidence["networks"]
+    return f"Of {count} networks {verified} are proved safe on the whole region and {refuted} are proved to fail in it."
 
 
 def row_in_words(row: int, rows: Tensor) -> str:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from bnncert.box import Box
 from bnncert.certificate import Certificate, read_certificate
-from bnncert.cross_section import CrossSection, cross_section
 from bnncert.errors import InputError
-from bnncert.evidence import in_words
 from bnncert.methods.growth import GrownBox, Rule
 from bnncert.network import Network
-from bnncert.pictures import Pixels, as_image, difference, to_pixels, value_range
 from bnncert.posterior import Independent, Posterior
 from bnncert.problem import Problem
+from bnncert.report.cross_section import CrossSection, cross_section
+from bnncert.report.evidence import in_words
+from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
 from bnncert.results import RESULTS, StoredResult
 from bnncert.specification import Specification, ball
 

@@ -20,13 +20,13 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from bnncert.cross_section import REACH, SIDE, unit
 from bnncert.display import percent, progress
-from bnncert.entries import ACCEPT, VERDICTS, Entry, check_command, read_entry, read_verdicts
 from bnncert.errors import InputError
 from bnncert.files import write_atomically
 from bnncert.importers import load_posterior
-from bnncert.pictures import data_uri, shrink
+from bnncert.report.cross_section import REACH, SIDE, unit
+from bnncert.report.entries import ACCEPT, VERDICTS, Entry, check_command, read_entry, read_verdicts
+from bnncert.report.pictures import data_uri, shrink
 from bnncert.results import STATUSES, read_results
 from bnncert.version import __version__
 
@@ -91,7 +91,7 @@ def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
 
 
 def _shipped(name: str) -> str:
-    return (files("bnncert") / "templates" / name).read_text(encoding="utf-8")
+    return (files("bnncert.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str) -> str:
