@@ -16,7 +16,17 @@ import pytest
 import torch
 from torch import nn
 
-from bnncert import Concentration, InputError, Network, Problem, ball, certify, class_robust, save_posterior
+from bnncert import (
+    Concentration,
+    InputError,
+    Network,
+    Problem,
+    ball,
+    certify,
+    class_robust,
+    load_posterior,
+    save_posterior,
+)
 from bnncert.importers.onnx import from_onnx, read_onnx
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
 from bnncert.results import result_folder
@@ -325,6 +335,14 @@ def test_certificates_of_a_convolutional_file_are_accepted(tmp_path: Path) -> No
     assert any(result.lower > 0.5 for result in results)
     verdicts = check_results(tmp_path / "out", read_results(tmp_path / "out"), read_model(tmp_path / "p.safetensors"))
     assert [verdict.status for verdict in verdicts] == [ACCEPT] * 3
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "specifications.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    simple(tmp_path).rename("network.onnx")
+    exec(page.split("```python\n")[-1].split("```")[0], {})
+    assert load_posterior("imported.safetensors")[0] == from_onnx("network.onnx")[0]
 
 
 # ------------------------------------------------------------------------------------------------- refusals

@@ -507,6 +507,22 @@ def test_a_file_of_an_image_is_read_quickly() -> None:
     assert time.perf_counter() - started < 20
 
 
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python on the page about questions, in its order; its ONNX part belongs to another test."""
+    page = (Path(__file__).parents[1] / "docs" / "specifications.md").read_text(encoding="utf-8")
+    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    assert len(blocks) == 3
+    monkeypatch.chdir(tmp_path)
+    network = mlp(2, 3, 3)
+    save_posterior("posterior.safetensors", network, random_posterior(0, network))
+    Path("property.vnnlib").write_text(ROBUST)
+    for block in blocks:
+        if "onnx" not in block:
+            names: dict[str, object] = {}
+            exec(block, names)
+            assert names["results"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_text_is_refused_or_read(seed: int, tmp_path: Path) -> None:
     """Nothing but an `InputError` comes of files with pieces moved, dropped or doubled."""
