@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from bnncert.certificate import Certificate, Result, read_certificate
     from bnncert.certification import certify
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
+    from bnncert.empirical import Empirical
     from bnncert.errors import InputError
     from bnncert.importers import Query, from_onnx, load_posterior, load_vnnlib, save_posterior
     from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
-    from bnncert.methods import GIE, PIE, Concentration, Sampling
+    from bnncert.methods import GIE, PIE, Concentration, Enumeration, Sampling
     from bnncert.network import Network, mlp
     from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
     from bnncert.problem import Problem
@@ -35,9 +36,10 @@ _ROOMS = {
     "certificate": ("Certificate", "Result", "read_certificate"),
     "certification": ("certify",),
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
+    "empirical": ("Empirical",),
     "errors": ("InputError",),
     "importers": ("Query", "from_onnx", "load_posterior", "load_vnnlib", "save_posterior"),
-    "methods": ("GIE", "PIE", "Concentration", "Sampling"),
+    "methods": ("GIE", "PIE", "Concentration", "Enumeration", "Sampling"),
     "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
     "network": ("Network", "mlp"),
     "posterior": ("Laplace", "Normal", "StudentT", "TruncatedNormal", "Uniform"),
@@ -61,6 +63,8 @@ __all__ = [
     "Certificate",
     "Concentration",
     "Dense",
+    "Empirical",
+    "Enumeration",
     "Flatten",
     "InputError",
     "Laplace",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bnncert.specification import Region, Specification
     from bnncert.zoo import Recipe
 
+INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 BATCH = 32  # inputs between two movements of the progress bar
 ALL, LINF = ":", "linf"  # what is selected, and the norm, unless something else is asked for
 
@@ -40,18 +41,21 @@ app = typer.Typer(
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
     except InputError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", 130)
     except Exception as error:
         # The option parser's own errors, whichever package they come from.
         if hasattr(error, "format_message"):
             _fail(error.format_message() + " (see --help)")
-        if type(error).__name__ == "Abort":
-            _fail("interrupted; nothing was written", 130)
-        raise
+        if type(error).__name__ != "Abort":
+            raise
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _fail(
+            "interrupted; nothing unfinished was written, and what can be resumed goes on with the same command", code
+        )
+    sys.exit(code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -82,7 +86,9 @@ def certify(
         str | None, typer.Option(help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere.")
     ] = None,
     select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ALL,
-    method: Annotated[str, typer.Option(help="concentration, sampling, pie or gie.")] = "concentration",
+    method: Annotated[
+        str | None, typer.Option(help="concentration (default), sampling, pie, gie; enumeration for weight samples.")
+    ] = None,
     norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = LINF,
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
@@ -117,6 +123,7 @@ def certify(
     from bnncert.data import load_inputs
     from bnncert.display import show_answers, show_query, show_results
     from bnncert.importers import load_posterior, load_vnnlib
+    from bnncert.methods import default_method
     from bnncert.problem import Problem
 
     options: dict[str, Any] = {
@@ -127,9 +134,10 @@ def certify(
         "mean_first": mean_first,
     }
     options |= {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only, "upper": upper, "effort": effort}
-    chosen, threshold = _method(method, options), _threshold(at_least)
+    threshold = _threshold(at_least)
     network, weights = load_posterior(posterior)
-    weights = weights.to(_device(device))
+    method = method or default_method(weights).name
+    chosen, weights = _method(method, options), weights.to(_device(device))
     bounds: dict[str, tuple[float, float]]
     if vnnlib is not None:
         about_inputs = (inputs, eps, clip, target, tolerance, no_clip or None)
@@ -216,10 +224,7 @@ def train(
         augment=augment,
         weight_decay=weight_decay,
     )
-    if out.suffix != ".safetensors" or not out.parent.is_dir():
-        raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
-    recipe = Recipe(_architecture(network, hidden, data), data, training)
-    _fit(recipe, out, device)
+    _fit(Recipe(_architecture(network, hidden, data), data, training), out, device)
 
 
 @app.command()
@@ -281,10 +286,10 @@ def zoo_train(
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
     from bnncert.zoo import recipe, trained_path
 
-    path = out or trained_path(name)
+    made, path = recipe(name), out or trained_path(name)
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _fit(recipe(name), path, device)
+    _fit(made, path, device)
 
 
 @zoo_app.command("path")
@@ -479,7 +484,7 @@ def _condition(
 
     if tolerance is None:
         if y.is_floating_point():
-            raise InputError("labels are not whole numbers; give --tolerance for a regression")
+            raise InputError("labels are not whole numbers; give classes, or certify a regression with --tolerance")
         return class_robust(region, y, network.outputs, target)
     if target is not None or not tolerance >= 0:
         raise InputError("--tolerance takes a distance of at least 0 and no --target")
