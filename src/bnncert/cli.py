@@ -186,6 +186,23 @@ def check(
 
 
 @app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="What `certify --out` wrote: results.jsonl and certificates.")],
+    posterior: Annotated[
+        Path | None, typer.Option(help="The posterior that was certified, for cross-sections through its weights.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the page; report.html in the folder by default.")
+    ] = None,
+) -> None:
+    """Write one HTML page about a folder of results, with the checker's verdicts if the folder holds check.json."""
+    from bnncert.report import write_report
+
+    path = write_report(folder, posterior, out)
+    print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
+
+
+@app.command()
 def train(
     data: Annotated[str, typer.Option(help="Data set: digits, mnist, fashion-mnist or cifar10.")] = "digits",
     network: Annotated[str, typer.Option(help="mlp, or cnn for images: five convolutions, then two layers.")] = "mlp",
