@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Normal, load_posterior, mlp, read_certificate, save_posterior
+from bnncert import Empirical, Normal, load_posterior, mlp, read_certificate, save_posterior
 from bnncert import train as training
 from bnncert.cli import main
 from bnncert.data import load_inputs
@@ -63,8 +63,23 @@ def files(tmp_path: Path) -> dict[str, Path]:
     np.savez(tmp_path / "targets.npz", x=x / 255.0, y=y / 3.0)
     np.savez(tmp_path / "outside.npz", x=x / 100.0, y=y)
     np.savez(tmp_path / "wide.npz", x=np.zeros((2, 5)), y=np.zeros(2, int))
+    np.savez(tmp_path / "own_eps.npz", x=x, y=y, eps=np.linspace(0, 0.009, 10))
+    np.savez(tmp_path / "bad_eps.npz", x=x, y=y, eps=np.full(10, -0.5))
+    np.savez(tmp_path / "short_eps.npz", x=x, y=y, eps=np.full(9, 0.1))
     (tmp_path / "text.npz").write_text("not an archive")
+    property_file(tmp_path / "robust.vnnlib", x[0].flatten() / 255, 0.01, int(y[0]))
+    property_file(tmp_path / "broken.vnnlib", x[0].flatten() / 255, 0.01, (int(y[0]) + 1) % 3)
+    (tmp_path / "garbled.vnnlib").write_text("(assert (<= Y_0 0))")
     return {path.stem: path for path in tmp_path.iterdir()}
+
+
+def property_file(path: Path, x: np.ndarray, eps: float, label: int, rest: str = "") -> None:
+    """Class `label` on a box around x, the way competitions write it: a counterexample is any other class."""
+    names = [f"X_{i}" for i in range(len(x))] + [f"Y_{j}" for j in range(3)]
+    text = "".join(f"(declare-const {name} Real)\n" for name in names)
+    text += "".join(f"(assert (>= X_{i} {v - eps:.8f}))\n(assert (<= X_{i} {v + eps:.8f}))\n" for i, v in enumerate(x))
+    rivals = " ".join(f"(and (>= Y_{j} Y_{label}))" for j in range(3) if j != label)
+    path.write_text(text + f"(assert (or {rivals}))\n" + rest)
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -128,6 +143,108 @@ def test_regression_and_targets(run: Run, files: dict[str, Path]) -> None:
     assert run(*base[:-1], "0", "--inputs", files["x"], "--target", (label + 1) % 3)[0] == 0
 
 
+def accepted(run: Run, folder: Path, posterior: Path) -> bool:
+    return run("check", folder, "--posterior", posterior)[0] == 0
+
+
+def test_several_radii(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """A row for each input and radius, the same as with each radius alone; certificates do not overwrite each other."""
+    base = ["certify", files["p"], "--inputs", files["x"], "--select", "1:4", "--upper", "--eps"]
+    code, text, _ = run(*base, "0.001,0.01,0.1", "--out", tmp_path / "out")
+    assert code == 0
+    assert all(f"eps {eps}: mean P_safe" in text for eps in ("0.001", "0.01", "0.1"))
+    rows = lines(tmp_path / "out")
+    assert [(row["index"], row["eps"]) for row in rows] == [(i, e) for i in (1, 2, 3) for e in (0.001, 0.01, 0.1)]
+    names = [row["certificate"] for row in rows if row["certificate"]]
+    assert len(set(names)) == len(names) == len(list((tmp_path / "out" / "certificates").iterdir())) > 3
+    assert "certificates/000001_0.001.safetensors" in names
+    assert accepted(run, tmp_path / "out", files["p"])
+    assert run(*base, "0.01", "--out", tmp_path / "one")[0] == 0
+    alone = lines(tmp_path / "one")
+    assert [row["certificate"] for row in alone] == [f"certificates/{i:06d}.safetensors" for i in (1, 2, 3)]
+    changing = {"certificate": None, "seconds": None}
+    assert [row | changing for row in rows if row["eps"] == 0.01] == [row | changing for row in alone]
+
+
+def test_every_input_may_bring_its_radius(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """From an array `eps`; --eps comes first."""
+    base = ["certify", files["p"], "--inputs", files["own_eps"], "--select", "0,5", "--out", tmp_path / "out"]
+    code, text, _ = run(*base)
+    assert (code, "eps of each input" in text) == (0, True)
+    assert [row["eps"] for row in lines(tmp_path / "out")] == [0.0, 0.005]
+    assert lines(tmp_path / "out")[1]["certificate"] == "certificates/000005.safetensors"
+    assert accepted(run, tmp_path / "out", files["p"])
+    assert run(*base, "--eps", "0.002")[0] == 0
+    assert [row["eps"] for row in lines(tmp_path / "out")] == [0.002, 0.002]
+
+
+def test_thresholds(run: Run, files: dict[str, Path]) -> None:
+    """One word a query and exit code 1 unless all hold; sat needs a certified upper bound."""
+    base = ["certify", files["p"], "--inputs", files["x"], "--select", "0:3"]
+    code, text, _ = run(*base, "--eps", 0.001, "--at-least", 0.5)
+    assert code == 0
+    assert text.splitlines()[-3:] == ["input 0: unsat", "input 1: unsat", "input 2: unsat"]
+    assert "unsat: it holds, no counterexample; sat: it does not" in text
+    code, text, _ = run(*base, "--eps", 0.9, "--at-least", 0.5)
+    assert (code, text.count(": unknown")) == (1, 3)
+    code, text, _ = run(*base, "--eps", "0.001,0.9", "--at-least", 0.5, "--upper")
+    assert code == 1
+    assert text.splitlines()[-2:] == ["input 2, eps 0.001: unsat", "input 2, eps 0.9: sat"]
+    assert run(*base, "--eps", 0.9, "--at-least", 0)[0] == 0
+    assert run(*base, "--eps", 0.9)[0] == 0
+
+
+def test_questions_from_files(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """The file states the counterexample: unsat if the class stands, sat if another one is claimed."""
+    base = ["certify", files["p"], "--upper", "--at-least", 0.9, "--out", tmp_path / "out", "--vnnlib"]
+    code, text, _ = run(*base, files["robust"])
+    assert code == 0
+    assert "states the counterexample: unsat says that there is none" in text
+    assert text.splitlines()[-1] == "robust.vnnlib: unsat"
+    (row,) = lines(tmp_path / "out")
+    assert list(row) == FIELDS
+    assert (row["index"], row["label"], row["status"]) == (0, row["predicted"], "certified")
+    assert accepted(run, tmp_path / "out", files["p"])
+    code, text, _ = run(*base, files["broken"])
+    assert (code, text.splitlines()[-1]) == (1, "broken.vnnlib: sat")
+    assert accepted(run, tmp_path / "out", files["p"])
+
+
+@pytest.mark.parametrize("method", ["concentration", "sampling", "pie", "gie"])
+def test_files_of_several_boxes(method: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """One row and certificate a box, and bounds for all together."""
+    with np.load(files["x"]) as data:
+        x, label = data["x"][0].flatten() / 255, int(data["y"][0])
+    halves = f"(assert (or (<= X_0 {x[0]:.6f}) (>= X_0 {x[0]:.6f})))"
+    property_file(tmp_path / "two.vnnlib", x, 0.001, label, halves)
+    arguments = ["--method", method, "--step", 1, "--at-least", 0.2, "--out", tmp_path / "out"]
+    code, text, _ = run("certify", files["p"], "--vnnlib", tmp_path / "two.vnnlib", *arguments)
+    rows = lines(tmp_path / "out")
+    together = 1 - sum(1 - row["lower"] for row in rows)
+    assert code == (together < 0.2)
+    assert "over 2 input boxes together" in text
+    assert [row["index"] for row in rows] == [0, 1]
+    assert accepted(run, tmp_path / "out", files["p"])
+
+
+@pytest.mark.parametrize("family", ["normal", "empirical"])
+def test_of_a_conjunction_only_a_lower_bound_is_shown(
+    family: str, run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Unsafe only if class 0 falls behind both others: an upper bound of the chosen row would be wrong."""
+    posterior, file = files["p"], tmp_path / "both.vnnlib"
+    if family == "empirical":
+        network, normal = load_posterior(posterior)
+        posterior = tmp_path / "samples.safetensors"
+        save_posterior(posterior, network, Empirical(sample(normal, 5, 0)))
+    property_file(file, np.full(4, 0.5), 0.4, 0, "(assert (>= Y_1 Y_0))(assert (>= Y_2 Y_0))")
+    code, text, _ = run("certify", posterior, "--vnnlib", file, "--upper", "--at-least", 1, "--out", tmp_path / "out")
+    assert (code, text.splitlines()[-1]) == (1, "both.vnnlib: unknown")
+    assert "an upper bound would not" in text
+    assert "P(no counterexample) at least 0.00 %, at most 100.00 %" in text
+    assert accepted(run, tmp_path / "out", posterior)
+
+
 WRONG = {
     "no posterior": (["certify", "nope.npz", "--inputs", "x", "--eps", 0], "'nope.npz' does not exist"),
     "not an archive": (["certify", "text", "--inputs", "x", "--eps", 0], "not an .npz of plain arrays"),
@@ -141,7 +258,23 @@ WRONG = {
     "negative eps": (["certify", "p", "--inputs", "x", "--eps", -0.1], "at least 0"),
     "eps not a number": (["certify", "p", "--inputs", "x", "--eps", "tiny"], "'--eps'"),
     "eps nan": (["certify", "p", "--inputs", "x", "--eps", "nan"], "eps is nan"),
+    "eps half a list": (["certify", "p", "--inputs", "x", "--eps", "0.1,"], "'--eps'"),
+    "eps twice": (["certify", "p", "--inputs", "x", "--eps", "0.1,0.10"], "names a radius twice"),
+    "eps in part negative": (["certify", "p", "--inputs", "x", "--eps", "0.1,-1"], "eps is -1.0"),
     "no eps": (["certify", "p", "--inputs", "x"], "--eps"),
+    "own eps negative": (["certify", "p", "--inputs", "bad_eps"], "eps is -0.5"),
+    "own eps too few": (["certify", "p", "--inputs", "short_eps"], "eps is float64 of shape (9,)"),
+    "no question": (["certify", "p"], "give --inputs and --eps, or --vnnlib"),
+    "threshold above 1": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", 1.5], "--at-least '1.5' is not"),
+    "threshold nan": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "nan"], "--at-least 'nan' is not"),
+    "threshold a word": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "most"], "--at-least 'most'"),
+    "two questions": (["certify", "p", "--inputs", "x", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and eps": (["certify", "p", "--eps", "0.1", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and norm": (["certify", "p", "--norm", "l2", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and target": (["certify", "p", "--target", 1, "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and no-clip": (["certify", "p", "--no-clip", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "no vnnlib file": (["certify", "p", "--vnnlib", "nope.vnnlib"], "cannot be read"),
+    "vnnlib garbled": (["certify", "p", "--vnnlib", "garbled"], "line 1: 'Y_0' is neither"),
     "wrong shape": (["certify", "p", "--inputs", "wide", "--eps", 0], "inputs have shape (5,)"),
     "label out of range": (["certify", "p", "--inputs", "bad_label", "--eps", 0], "label 7 is out of range"),
     "no labels": (["certify", "p", "--inputs", "no_label", "--eps", 0], "no labels"),

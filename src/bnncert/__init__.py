@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
     from bnncert.empirical import Empirical
     from bnncert.errors import InputError
-    from bnncert.importers import load_posterior, save_posterior
+    from bnncert.importers import Query, from_onnx, load_posterior, load_vnnlib, save_posterior
     from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
     from bnncert.methods import GIE, PIE, Concentration, Enumeration, Sampling
     from bnncert.network import Network, mlp
@@ -38,7 +38,7 @@ _ROOMS = {
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
     "empirical": ("Empirical",),
     "errors": ("InputError",),
-    "importers": ("load_posterior", "save_posterior"),
+    "importers": ("Query", "from_onnx", "load_posterior", "load_vnnlib", "save_posterior"),
     "methods": ("GIE", "PIE", "Concentration", "Enumeration", "Sampling"),
     "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
     "network": ("Network", "mlp"),
@@ -74,6 +74,7 @@ __all__ = [
     "Network",
     "Normal",
     "Problem",
+    "Query",
     "ReLU",
     "Region",
     "Result",
@@ -89,9 +90,11 @@ __all__ = [
     "certify",
     "class_robust",
     "explicit_box",
+    "from_onnx",
     "full_covariance",
     "half_space",
     "load_posterior",
+    "load_vnnlib",
     "mlp",
     "output_interval",
     "read_certificate",

@@ -1,4 +1,8 @@
-"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input."""
+"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input.
+
+A certificate is named after its input, `000007.safetensors`. With several radii an input it is named after its radius
+too, `000007_0.025.safetensors`: the shortest decimal of a float tells it from all others.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,11 @@ STATUSES = ("certified", "unverified", "misclassified", "error")
 
 
 @contextmanager
-def result_folder(folder: Path) -> Iterator[Callable[[Sequence[Result]], None]]:
+def result_folder(folder: Path, several_radii: bool = False) -> Iterator[Callable[[Sequence[Result]], None]]:
     """Gives a function that stores results; the folder changes only when the block ends well.
 
-    Earlier results there are replaced; a folder that holds anything else is refused.
+    Earlier results there are replaced; a folder that holds anything else is refused. several_radii: an input comes
+    once for each of several radii, and certificates are named after both.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -41,7 +46,8 @@ def result_folder(folder: Path) -> Iterator[Callable[[Sequence[Result]], None]]:
 
     def store(results: Sequence[Result]) -> None:
         for result in results:
-            path = f"{CERTIFICATES}/{result.index:06d}.safetensors" if result.certificate else None
+            name = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
+            path = f"{CERTIFICATES}/{name}.safetensors" if result.certificate else None
             if result.certificate and path:
                 result.certificate.write(partial / path)
             lines.append(result.line(path) + "\n")

@@ -1,4 +1,4 @@
-"""Importers: posteriors from files, one module per format."""
+"""Importers: posteriors, networks and questions from files, one module per format."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from pathlib import Path
 
 from bnncert.errors import InputError
 from bnncert.importers import native, npz
+from bnncert.importers.onnx import from_onnx
+from bnncert.importers.vnnlib import Query, load_vnnlib
 from bnncert.network import Network
 from bnncert.posterior import Posterior
+
+__all__ = ["Query", "from_onnx", "load_posterior", "load_vnnlib", "save_posterior"]
 
 
 def load_posterior(path: str | Path) -> tuple[Network, Posterior]:
