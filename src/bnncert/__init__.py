@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bnncert.empirical import Empirical
     from bnncert.errors import InputError
     from bnncert.importers import Query, from_onnx, load_posterior, load_vnnlib, save_posterior
-    from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+    from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
     from bnncert.methods import GIE, PIE, Concentration, Enumeration, Sampling
     from bnncert.network import Network, mlp
     from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
@@ -59,9 +59,11 @@ _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "GIE",
     "PIE",
+    "AvgPool2d",
     "Box",
     "Certificate",
     "Concentration",
+    "Conv2d",
     "Dense",
     "Empirical",
     "Enumeration",
@@ -70,6 +72,7 @@ __all__ = [
     "Laplace",
     "LeakyReLU",
     "LowRankNormal",
+    "MaxPool2d",
     "Mixture",
     "Network",
     "Normal",
