@@ -56,15 +56,28 @@ def draw_covers(
 
 
 def draw_lines(
-    lines: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str, title: str, logarithmic: str = ""
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    x: str,
+    y: str,
+    title: str,
+    logarithmic: str = "",
+    joined: bool = True,
 ) -> Figure:
-    """One line a name through its points; `logarithmic` names the axes that are ("x", "xy")."""
+    """One line a name through its points, or the points alone; `logarithmic` names the axes that are ("x", "xy")."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axis = figure.subplots()
     for k, (name, points) in enumerate(lines.items()):
         colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
         across, up = [p[0] for p in points], [p[1] for p in points]
-        axis.plot(across, up, BROKEN.get(name, "o-"), color=colour, label=name, lw=1.4 if name in BROKEN else 1.8, ms=4)
+        axis.plot(
+            across,
+            up,
+            BROKEN.get(name, "o-" if joined else "o"),
+            color=colour,
+            label=name,
+            lw=1.4 if name in BROKEN else 1.8,
+            ms=4,
+        )
     if "x" in logarithmic:
         axis.set_xscale("log")
         values = sorted({p[0] for points in lines.values() for p in points})
