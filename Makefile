@@ -43,7 +43,6 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/bound_calls.py
 	$(BIN)/python benchmarks/test_set.py cpu 50
-	$(BIN)/python benchmarks/methods.py cpu 50
 	$(BIN)/python benchmarks/checker.py 50
 
 clean:

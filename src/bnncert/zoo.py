@@ -58,7 +58,7 @@ def _mnist(*hidden: int) -> Network:
 
 
 def _cifar(std: float, bayesian: str, decay: float) -> BayesByBackprop:
-    """The decay that makes small bounds of large networks possible costs some accuracy: without it 80 % and no bound.
+    """A decay strong enough for narrow bounds, as far as an accuracy of 72 % allows.
 
     Random kernels get the decay from a prior of their own size: kl_weight / (N prior_std²) = weight_decay.
     """

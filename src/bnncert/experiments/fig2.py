@@ -17,18 +17,12 @@ from bnncert.bounds import BOUNDS
 from bnncert.box import Box
 from bnncert.certification import certify
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import SEED, first
-from bnncert.methods import GIE, PIE, Sampling
+from bnncert.experiments.subjects import BOX_METHODS, SEED, first
 from bnncert.methods.growth import grow
 from bnncert.plots import draw_covers
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
 
-METHODS: dict[str, Sampling | PIE | GIE] = {
-    "sampling": Sampling(samples=1, step=5.0),
-    "PIE": PIE(samples=1),
-    "GIE": GIE(samples=1),
-}
 SIDE = 31  # networks along each side of the plane
 
 
@@ -43,7 +37,7 @@ def _covered(setting: Setting) -> list[Row]:
     problem = everyone[image : image + 1]
     axes = _axes(problem)
     rows, reach = [], 1.0
-    for name, method in METHODS.items():
+    for name, method in BOX_METHODS.items():
         lower, box = _box(problem, name)
         sides = [_in_sigmas(problem, box, axis) for axis in axes] if box is not None else []
         reach = max(reach, *(abs(end) for side in sides for end in side), 1.0)
@@ -57,7 +51,7 @@ def _covered(setting: Setting) -> list[Row]:
 
 def _image(problem: Problem) -> int:
     """The first image whose box carries some mass but not all of it; else any mass; else one the mean gets right."""
-    masses = [result.lower for result in certify(problem, METHODS["PIE"], seed=SEED)]
+    masses = [result.lower for result in certify(problem, BOX_METHODS["PIE"], seed=SEED)]
     right: list[int] = (~problem.misclassified()).nonzero().flatten().tolist()
     partly = [i for i, mass in enumerate(masses) if 0.01 < mass < 0.999]
     return [*partly, *(i for i, mass in enumerate(masses) if mass > 0.01), *right, 0][0]
@@ -73,7 +67,7 @@ def _axes(problem: Problem) -> list[int]:
 
 
 def _box(problem: Problem, name: str) -> tuple[float, Box | None]:
-    plan = METHODS[name].plan()
+    plan = BOX_METHODS[name].plan()
     found, _ = grow(problem, plan, SEED)
     if not found[0]:
         return 0.0, None

@@ -18,7 +18,7 @@ from bnncert.data import Dataset, load_inputs
 from bnncert.errors import InputError
 from bnncert.experiments.run import Setting
 from bnncert.importers import load_posterior
-from bnncert.methods import Method
+from bnncert.methods import GIE, PIE, Method, Sampling
 from bnncert.methods.attack import surviving
 from bnncert.network import Network
 from bnncert.posterior import Normal, sample
@@ -51,6 +51,11 @@ PAPER = {
     "2x50": Published(96, 70, 0.01, 58.6, 67.3, 71.8),
     "2x150": Published(92, 54, 0.001, 49.8, 54.9, 56.4),
     "cnn": Published(72, 2, 0.0, 22.0, 27.1, 35.6),
+}
+BOX_METHODS: dict[str, Sampling | PIE | GIE] = {  # one box around the posterior mean, at most 50 bound calls
+    "sampling": Sampling(samples=1, step=5.0),
+    "PIE": PIE(samples=1),
+    "GIE": GIE(samples=1),
 }
 DIGITS = ("digits", 0.02)  # where MNIST is out of reach: the shipped network, and a radius that divides the methods
 
