@@ -40,7 +40,7 @@ def read_certificate(path: str | Path) -> Certificate:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Answer:
     """One input's answer: lower <= P_safe <= upper, certified.
 
     status: "certified" (lower > 0), "unverified" (nothing proved), "misclassified" (the mean network errs on the clean
@@ -60,6 +60,12 @@ class Result:
     seconds: float
     seed: int
     estimate: Estimate | None
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Answer):
+    """An answer with its certificate, if anything is proved."""
+
     certificate: Certificate | None
 
     def line(self, certificate: str | None) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn
 
-from bnncert.certificate import Result
+from bnncert.certificate import Answer, Result
 from bnncert.errors import InputError
 from bnncert.files import write_atomically
 from bnncert.methods.statistical import Estimate
@@ -62,22 +62,10 @@ def result_folder(folder: Path, several_radii: bool = False) -> Iterator[Callabl
         shutil.rmtree(partial, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class StoredResult:
-    """A line of results.jsonl: a `Result` that names its certificate by the path inside the folder."""
+@dataclass(frozen=True, eq=False)
+class StoredResult(Answer):
+    """A line of results.jsonl: an answer that names its certificate by the path inside the folder."""
 
-    index: int
-    label: int | None
-    predicted: int | None
-    status: str
-    lower: float
-    upper: float
-    method: str
-    eps: float
-    bound_calls: int
-    seconds: float
-    seed: int
-    estimate: Estimate | None
     certificate: str | None
 
 
