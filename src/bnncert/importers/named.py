@@ -124,9 +124,9 @@ def check_factor(size: int, rank: int, instead: str) -> None:
         )
 
 
-def announce_certain(shapes: Collection[str], given: Collection[str]) -> None:
+def announce_certain(model: Named, given: Collection[str]) -> None:
     """Warn of parameters without a distribution: a misspelt name would make a weight certain unnoticed."""
-    certain = [name for name in shapes if name not in given]
+    certain = [name for name in model.present if name not in given]
     if certain:
         warnings.warn(
             f"no distribution for {', '.join(certain)}: taken as certain, at the module's values", stacklevel=3

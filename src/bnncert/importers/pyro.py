@@ -41,7 +41,7 @@ def from_pyro(guide: Any, net: nn.Module, input_shape: Sequence[int] | None = No
     for site in paths:
         _check_real(site, sites[site]["fn"].support)
     model = named(_plain(net, {path: sites[site]["value"] for site, path in paths.items()}), input_shape)
-    announce_certain(model.shapes, paths.values())
+    announce_certain(model, paths.values())
     with torch.no_grad():
         return model.network, GUIDES[kind](guide, model, paths)
 
