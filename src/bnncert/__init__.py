@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bnncert.certification import certify
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
     from bnncert.errors import InputError
-    from bnncert.importers import load_posterior, save_posterior
+    from bnncert.importers import from_torch, load_posterior, save_posterior
     from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
     from bnncert.methods import GIE, PIE, Concentration, Sampling
     from bnncert.network import Network, mlp
@@ -36,7 +36,7 @@ _ROOMS = {
     "certification": ("certify",),
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
     "errors": ("InputError",),
-    "importers": ("load_posterior", "save_posterior"),
+    "importers": ("from_torch", "load_posterior", "save_posterior"),
     "methods": ("GIE", "PIE", "Concentration", "Sampling"),
     "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
     "network": ("Network", "mlp"),
@@ -85,6 +85,7 @@ __all__ = [
     "certify",
     "class_robust",
     "explicit_box",
+    "from_torch",
     "full_covariance",
     "half_space",
     "load_posterior",

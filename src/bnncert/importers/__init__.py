@@ -6,8 +6,11 @@ from pathlib import Path
 
 from bnncert.errors import InputError
 from bnncert.importers import native, npz
+from bnncert.importers.variational import from_torch
 from bnncert.network import Network
 from bnncert.posterior import Posterior
+
+__all__ = ["from_torch", "load_posterior", "save_posterior"]
 
 
 def load_posterior(path: str | Path) -> tuple[Network, Posterior]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.errors import InputError
-
 
 def softplus(rho: Tensor) -> Tensor:
     """log(1 + exp(rho)), without the cut-off that `torch.nn.functional.softplus` has."""
@@ -37,12 +35,11 @@ class Convention:
         Layers that draw through a sampler of their own hold each tensor twice. The two are one until the layer is
         moved or cast; from then on it may be that the sampler's alone is trained, and it is always what is drawn from.
         """
-        if {f"{part}_sampler.mu", f"{part}_sampler.rho"} <= set(present):
-            return f"{part}_sampler.mu", f"{part}_sampler.rho"
         for name in self.weights if part == "weight" else (part,):
-            mean, spread = self.mean.format(name), self.spread.format(name)
-            if mean in present and spread in present:
-                return mean, spread
+            own = self.mean.format(name), self.spread.format(name)
+            sampler = f"{name}_sampler.mu", f"{name}_sampler.rho"
+            if set(own) <= set(present):
+                return sampler if set(sampler) <= set(present) else own
         return None
 
 
@@ -68,13 +65,5 @@ CONVENTIONS = {
 
 
 def convention_of(present: Collection[str]) -> Convention | None:
-    """The convention whose names for a weight are among a layer's own tensors."""
-    own = {name for name in present if "." not in name}
-    return next((each for each in CONVENTIONS.values() if each.names("weight", own)), None)
-
-
-def spread_to_std(convention: Convention, spread: Tensor) -> Tensor:
-    """The standard deviations, once and for all in float64."""
-    if not spread.is_floating_point():
-        raise InputError(f"a {convention.library} spread is {spread.dtype}; give floating-point numbers")
-    return convention.std(spread.detach().cpu().double())
+    """The convention whose names for a weight are among a layer's tensors."""
+    return next((each for each in CONVENTIONS.values() if each.names("weight", present)), None)

@@ -330,7 +330,7 @@ def _announce(steps: Sequence[Step]) -> None:
     if dropped:
         warnings.warn(
             f"{', '.join(dropped)}: left out as in evaluation; what is certified is not Monte Carlo dropout",
-            stacklevel=3,
+            stacklevel=4,
         )
     for step in steps:
         convention = convention_of(own_parameters(step.module))
@@ -338,10 +338,10 @@ def _announce(steps: Sequence[Step]) -> None:
             warnings.warn(
                 f"{step} is not from {convention.library} but names its weights in the same way: "
                 f"it is read with {convention.formula}",
-                stacklevel=3,
+                stacklevel=4,
             )
         if convention and _is_frozen(step.module):
-            warnings.warn(f"{step} is frozen; its posterior is read all the same", stacklevel=3)
+            warnings.warn(f"{step} is frozen; its posterior is read all the same", stacklevel=4)
 
 
 def _is_frozen(module: nn.Module) -> bool:
