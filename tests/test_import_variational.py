@@ -145,6 +145,6 @@ def test_the_parameterisation_can_be_noted(tmp_path: Path) -> None:
     module = nn.Sequential(Own(2, 2))
     network, posterior = from_torch(module)
     notes = parameterisation(read(module))
-    assert notes == {"library": "blitz", "std": "std = log(1 + exp(rho))"}
+    assert notes == {"library": "blitz", "parameterisation": "std = log(1 + exp(rho))"}
     save_posterior(tmp_path / "p.safetensors", network, posterior, dict(notes))
     assert load_posterior(tmp_path / "p.safetensors")[1].digest == posterior.digest

@@ -53,7 +53,10 @@ def parameterisation(reading: Reading) -> dict[str, str]:
     """Which libraries' layers there are, and how their spreads became standard deviations; for a file's notes."""
     found = {source.convention for source in reading.sources.values() if source.convention is not None}
     ordered = sorted(found, key=lambda convention: convention.library)
-    return {"library": ", ".join(each.library for each in ordered), "std": ", ".join(each.formula for each in ordered)}
+    return {
+        "library": ", ".join(each.library for each in ordered),
+        "parameterisation": ", ".join(each.formula for each in ordered),
+    }
 
 
 def _given(sources: Sequence[Source], std: Std | None) -> Mapping[str, float | Tensor]:
