@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from bnncert import InputError, LowRankNormal, Normal, mlp
 from bnncert.importers.laplace import from_laplace
 from bnncert.layers import Tanh
-from imported import DRAWS, assert_certified, assert_same_moments, ours
+from moments import DRAWS, assert_certified, assert_same_moments, ours
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

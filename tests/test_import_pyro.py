@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bnncert import InputError, LowRankNormal, Normal, mlp
 from bnncert.importers.pyro import from_pyro
 from bnncert.layers import Tanh
-from imported import DRAWS, assert_certified, assert_same_moments, ours
+from moments import DRAWS, assert_certified, assert_same_moments, ours
 
 pyro = pytest.importorskip("pyro", reason="Pyro is not installed: pip install pyro-ppl")
 

@@ -14,7 +14,7 @@ from bnncert import InputError, LowRankNormal, Mixture, Normal, mlp
 from bnncert.empirical import Empirical
 from bnncert.importers.samples import from_samples, from_swag
 from bnncert.posterior import sample
-from imported import DRAWS, assert_certified, assert_same_moments, ours
+from moments import DRAWS, assert_certified, assert_same_moments, ours
 from scenarios import gaussian
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -106,8 +106,10 @@ def test_samples_that_do_not_fit_are_refused() -> None:
     cases: list[tuple[object, str]] = [
         ([], "at least one"),
         ([{name: value for name, value in state.items() if name != "0.bias"}], r"Missing key.*0\.bias"),
-        ({**arrays, "2.bias": torch.zeros(3, 3)}, "same number"),
+        ({**arrays, "2.bias": torch.zeros(3, 3)}, r"'2\.bias' have shape \(3, 3\); give \(4, 3\)"),
         ({**arrays, "2.bias": torch.zeros(4, 2)}, r"'2\.bias' have shape \(4, 2\)"),
+        ({name: value.expand(2, *value.shape) for name, value in arrays.items()}, r"shape \(2, 4, 4, 2\)"),
+        ({name: value[:0] for name, value in arrays.items()}, "at least one"),
         ({**arrays, "noise": torch.zeros(4)}, "no parameter 'noise'"),
         ({**arrays, "2.bias": torch.zeros(4, 3, dtype=torch.int64)}, "floating-point"),
     ]

@@ -41,53 +41,54 @@ class Named:
 
     def normal(self, mean: Values, std: Values) -> Normal:
         """Independent N(mean, std²)."""
-        return Normal(self._means(mean), self.reading.flat(self._filled(std), shift=False))
+        return Normal(self._means(mean, 0), self._stds(std))
 
     def low_rank(self, mean: Values, std: Values, factor: Values) -> LowRankNormal:
         """mean + std∘ξ + factor η; the factor's tensors are [rank, *shape]."""
-        along = self.reading.directions(self._filled(factor))
-        return LowRankNormal(
-            self._means(mean), self.reading.flat(self._filled(std), shift=False), along.mT.contiguous()
-        )
+        along = self.reading.directions(self._filled(factor, 1))
+        return LowRankNormal(self._means(mean, 0), self._stds(std), along.mT.contiguous())
 
     def samples(self, values: Values) -> Tensor:
-        """Draws [S, *shape] of every parameter as draws [S, size] of the flat vector."""
-        return self._means(values)
+        """Draws [S, *shape] of the parameters as draws [S, size] of the flat vector."""
+        return self._means(values, 1)
 
-    def _means(self, values: Values) -> Tensor:
+    @property
+    def point(self) -> Tensor:
+        """The present values."""
+        return self._means({}, 0)
+
+    def _stds(self, std: Values) -> Tensor:
+        return self.reading.flat(self._filled(std, 0), shift=False)
+
+    def _means(self, values: Values, leading: int) -> Tensor:
         lacking = sorted(self.shapes.keys() - values.keys() - self.present.keys())
         if lacking:
             raise InputError(f"no values for the parameter {lacking[0]!r}; the network has {', '.join(self.shapes)}")
-        return self.reading.flat(self._filled(values, self.present))
+        return self.reading.flat(self._filled(values, leading, self.present))
 
-    def _filled(self, values: Values, otherwise: Values | None = None) -> dict[str, Tensor]:
+    def _filled(self, values: Values, leading: int, otherwise: Values | None = None) -> dict[str, Tensor]:
         """The values in the reading's layout, those that are not given filled in, by zeros unless told."""
-        leading = self._checked(values)
+        first = self._checked(values, leading)
         filled = {}
         for name, shape in self.shapes.items():
             value = values.get(name, otherwise.get(name) if otherwise else None)
             value = torch.zeros(shape, dtype=torch.float64) if value is None else value.detach().cpu().double()
-            value = value.expand(*leading, *shape)
+            value = value.expand(*first, *shape)
             filled[name] = value.mT if self.transposed and len(shape) == 2 else value
         return filled
 
-    def _checked(self, values: Values) -> Shape:
-        """The leading dimensions that all values share."""
+    def _checked(self, values: Values, leading: int) -> Shape:
+        """The leading dimensions, as many as told, that all values share."""
         unknown = sorted(values.keys() - self.shapes.keys())
         if unknown:
             raise InputError(f"the network has no parameter {unknown[0]!r}; it has {', '.join(self.shapes)}")
-        leading: Shape | None = None
+        first = tuple(next(iter(values.values())).shape[:leading]) if values else (0,) * leading
         for name, value in values.items():
-            shape = self.shapes[name]
-            found, before = tuple(value.shape), value.dim() - len(shape)
-            if before < 0 or found[before:] != shape or leading not in (None, found[:before]):
-                raise InputError(f"values for {name!r} have shape {found}; give {_expected(leading, shape)}")
-            leading = found[:before]
-        return leading or ()
-
-
-def _expected(leading: Shape | None, shape: Shape) -> str:
-    return str((*(leading or ()), *shape))
+            if tuple(value.shape) != (*first, *self.shapes[name]):
+                raise InputError(
+                    f"values for {name!r} have shape {tuple(value.shape)}; give {(*first, *self.shapes[name])}"
+                )
+        return first
 
 
 def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:

@@ -26,21 +26,15 @@ def from_samples(
     """The network, and its weights drawn uniformly from the samples.
 
     samples: a list of state_dicts of the module (the members of an ensemble, say), or arrays [S, *shape] by name, as
-    samplers return them. names: which parameter of the target an array is, where the sampler has other names; arrays
-    without an entry are then left out.
+    samplers return them, chains taken together. names: which parameter of the target an array is, where the sampler has
+    other names; arrays without an entry are then left out.
     """
     if not isinstance(samples, Mapping):
         return _from_states(target, samples, input_shape)
     model = named(target, input_shape)
     arrays = renamed(samples, names)
-    counts = {len(value) for value in arrays.values() if value.dim()}
-    if len(counts) != 1 or 0 in counts:
-        raise InputError(f"the arrays hold {sorted(counts)} samples; give the same number, at least one, of each")
     announce_certain(model, arrays)
-    flat = model.samples(arrays)
-    if flat.dim() != 2:
-        raise InputError("the arrays must be [samples, *shape of the parameter]; take the chains together")
-    return model.network, Empirical(flat)
+    return model.network, Empirical(model.samples(arrays))
 
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str] | None) -> dict[str, Tensor]:
@@ -74,7 +68,7 @@ def _from_states(
         except RuntimeError as error:
             raise InputError(f"a state_dict does not fit the module: {' '.join(str(error).split())}") from error
         model = named(copy, input_shape)
-        rows.append(model.samples({}))
+        rows.append(model.point)
     return model.network, Empirical(torch.stack(rows))
 
 
