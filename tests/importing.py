@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -107,3 +111,27 @@ def fit(module: nn.Module, divergence: Callable[[nn.Module], Tensor], steps: int
         loss.backward()
         optimiser.step()
     return module
+
+
+UNCERTAINTY = "torch_uncertainty.layers.bayesian"
+
+
+def torch_uncertainty_layers() -> ModuleType:
+    """The library's Bayesian layers. To import all of it needs lightning and a torchvision that fits torch."""
+    whole = importlib.util.find_spec("torch_uncertainty")
+    if whole is None or whole.origin is None:
+        pytest.skip("torch-uncertainty is not installed")
+    folder = Path(whole.origin).parent / "layers" / "bayesian"
+    spec = importlib.util.spec_from_file_location(
+        UNCERTAINTY, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[UNCERTAINTY] = package
+    try:
+        spec.loader.exec_module(package)
+    finally:
+        for name in [name for name in sys.modules if name.startswith(UNCERTAINTY)]:
+            del sys.modules[name]
+    return package

@@ -1,14 +1,12 @@
 """torch-uncertainty: its layers draw what was imported.
 
-Importing the whole library needs lightning and a torchvision that fits torch, so the file of its Bayesian layers is
-loaded alone: the classes are the library's own.
+Importing the whole library needs lightning and a torchvision that fits torch, so the package of its Bayesian layers
+is loaded alone: the classes are the library's own.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -18,31 +16,19 @@ from torch import nn
 
 from bnncert import from_torch
 from bnncert.layers import Conv2d, Dense, Flatten, ReLU
-from importing import assert_certified, assert_dense_moments, assert_same_from_file, assert_survives_its_file, fit
-
-PACKAGE = "torch_uncertainty.layers.bayesian"
+from importing import (
+    assert_certified,
+    assert_dense_moments,
+    assert_same_from_file,
+    assert_survives_its_file,
+    fit,
+    torch_uncertainty_layers,
+)
 
 
 @pytest.fixture(scope="module")
 def layers() -> ModuleType:
-    """The package of Bayesian layers, without running the packages it is in."""
-    whole = importlib.util.find_spec("torch_uncertainty")
-    if whole is None or whole.origin is None:
-        pytest.skip("torch-uncertainty is not installed")
-    folder = Path(whole.origin).parent / "layers" / "bayesian"
-    spec = importlib.util.spec_from_file_location(
-        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules[PACKAGE] = package
-    try:
-        spec.loader.exec_module(package)
-    finally:
-        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
-            del sys.modules[name]
-    return package
+    return torch_uncertainty_layers()
 
 
 def model(layers: ModuleType, bias: bool = True) -> nn.Module:
