@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnncert import from_torch
+from bnncert import InputError, from_torch
 from bnncert.layers import Conv2d, Dense, Flatten, ReLU
 from importing import assert_certified, assert_dense_moments, assert_same_from_file, assert_survives_its_file, fit
 
@@ -104,3 +104,8 @@ def test_frozen_layers_are_announced() -> None:
     module.freeze_()
     with pytest.warns(UserWarning, match="frozen"):
         assert torch.equal(from_torch(module)[1].std, posterior.std)
+
+
+def test_an_embedding_is_refused() -> None:
+    with pytest.raises(InputError, match=r"module '0' \(BayesianEmbedding\) is not supported"):
+        from_torch(nn.Sequential(modules.BayesianEmbedding(4, 2), nn.ReLU()))

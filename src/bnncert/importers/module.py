@@ -38,6 +38,7 @@ from bnncert.layers import (
 from bnncert.network import Network
 
 Values: TypeAlias = Mapping[str, Tensor]
+SOFTMAX = (nn.Softmax, nn.LogSoftmax)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
     nn.ReLU: lambda _: ReLU(),
@@ -150,7 +151,7 @@ def read(module: nn.Module, input_shape: Sequence[int] | None = None) -> Reading
 def _without_softmax(steps: list[Step]) -> list[Step]:
     """Without a softmax at the end: it keeps the order of the classes, so the logits decide."""
     kept = [step for step in steps if not isinstance(step.module, nn.Identity)]
-    if kept and isinstance(kept[-1].module, nn.Softmax | nn.LogSoftmax) and kept[-1].module.dim in (1, -1, None):
+    if kept and isinstance(kept[-1].module, SOFTMAX) and kept[-1].module.dim in (1, -1, None):
         return kept[:-1]
     return kept
 
@@ -198,7 +199,7 @@ def _layer(step: Step, shape: Shape) -> tuple[Layer | None, dict[str, Source] | 
     for kind, make in ACTIVATIONS.items():
         if is_standard(module, kind):
             return make(module), None
-    raise refusal(step, "is not the last" if isinstance(module, nn.Softmax | nn.LogSoftmax) else "is not supported")
+    raise refusal(step, "is not the last, over the classes" if isinstance(module, SOFTMAX) else "is not supported")
 
 
 def _flatten(step: Step, shape: Shape) -> Layer | None:
@@ -250,6 +251,8 @@ def _bayesian_layer(step: Step) -> tuple[Layer, dict[str, Source]]:
     if len(shape) == 2:
         layer: Weighted = Dense(shape[1], shape[0], bias is not None)
         declared: Shape = (getattr(module, "out_features", shape[0]), getattr(module, "in_features", shape[1]))
+        if "Embedding" in type(module).__name__:
+            raise refusal(step, "is not supported")
     else:
         if len(shape) != 4 or "Transpose" in type(module).__name__ or not hasattr(module, "stride"):
             raise refusal(step, f"with weights of shape {shape} is not supported")
