@@ -125,3 +125,22 @@ def test_a_transposed_convolution_is_refused() -> None:
     module = nn.Sequential(layers.ConvTranspose2dReparameterization(2, 2, 3), nn.Flatten(), nn.Linear(2, 2))
     with pytest.raises(InputError, match="ConvTranspose2dReparameterization"):
         from_torch(module, input_shape=(2, 4, 4))
+
+
+def test_the_librarys_own_example_is_read() -> None:
+    """Convolutions, a pool, dropout, dense layers, log-softmax and a sum of divergences; 1.2 million weights."""
+    from bayesian_torch.models.bayesian.simple_cnn_variational import SCNN
+
+    with pytest.warns(UserWarning, match=r"'dropout1' \(Dropout2d\).*not Monte Carlo dropout") as found:
+        network, posterior = from_torch(SCNN(), input_shape=(1, 28, 28))
+    assert len(found) == 1
+    kinds = [type(layer).__name__ for layer in network.layers]
+    assert kinds == ["Conv2d", "ReLU", "Conv2d", "ReLU", "MaxPool2d", "Flatten", "Dense", "ReLU", "Dense"]
+    assert posterior.size == 1_199_882
+
+
+def test_residual_networks_are_refused_by_name() -> None:
+    from bayesian_torch.models.bayesian.resnet_variational import resnet20
+
+    with pytest.raises(InputError, match=r"add\(\) in module 'layer3\.2' is not supported"):
+        from_torch(resnet20(), input_shape=(3, 32, 32))

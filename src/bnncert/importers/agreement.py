@@ -57,7 +57,8 @@ def _at_means(module: nn.Module, x: Tensor, spreads: Collection[str]) -> object:
     copies = {id(value): _copy(value, x.dtype) for value in tensors.values()}  # tied tensors stay tied
     copies |= {id(tensors[name]): torch.full_like(copies[id(tensors[name])], NO_SPREAD) for name in spreads}
     state = {name: copies[id(value)] for name, value in tensors.items()}
-    with undisturbed(module), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with undisturbed(module), torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the module's own, which say nothing of what is read
         output = torch.func.functional_call(module, state, (x,))
     return output[0] if isinstance(output, tuple | list) else output
 
