@@ -17,6 +17,7 @@ from bnncert import InputError, LowRankNormal, Normal, mlp
 from bnncert.importers.laplace import from_laplace
 from bnncert.layers import Tanh
 from moments import DRAWS, assert_certified, assert_same_moments, ours
+from pages import blocks, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -141,3 +142,9 @@ def test_what_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(InputError, match=r"27 x 27 numbers.*'diag' or subset_of_weights='last_layer'"):
             from_laplace(fitted(structure))
     assert isinstance(from_laplace(fitted("kron", "last_layer"))[1], LowRankNormal)
+
+
+def test_the_page() -> None:
+    (code,) = blocks("importers-bayesian.md", "laplace-torch")
+    names = run(code, net=deepcopy(trained()), loader=DataLoader(TensorDataset(X, Y), batch_size=20))
+    assert isinstance(names["posterior"], LowRankNormal)

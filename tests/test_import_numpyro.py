@@ -16,6 +16,7 @@ from bnncert import Dense, InputError, LowRankNormal, Mixture, Network, Normal, 
 from bnncert.importers.numpyro import from_numpyro
 from bnncert.importers.samples import from_samples
 from moments import DRAWS, assert_certified, assert_same_moments, ours
+from pages import blocks, run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning:jax"
@@ -143,3 +144,12 @@ def test_a_module_of_torch_and_what_cannot_be_read() -> None:
         from_numpyro(guide, {}, net, {"0.weight": "0.weight"})
     with pytest.raises(InputError, match="AutoDelta"):
         from_numpyro(autoguide.AutoDelta(torch_names), params, net)
+
+
+def test_the_page() -> None:
+    (code,) = blocks("importers-bayesian.md", "NumPyro")
+    known = {"SVI": SVI, "Trace_ELBO": Trace_ELBO, "Adam": numpyro.optim.Adam, "jax": jax}
+    guide = autoguide.AutoDiagonalNormal(model, init_scale=0.02)
+    names = run(code, model=model, guide=guide, inputs=X, targets=Y, **known)
+    assert names["network"] == NETWORK
+    assert isinstance(names["posterior"], Normal)

@@ -16,6 +16,7 @@ from bnncert.importers.posteriors_library import from_posteriors
 from bnncert.importers.samples import from_samples
 from bnncert.layers import Tanh
 from moments import DRAWS, assert_certified, assert_same_moments, ours
+from pages import blocks, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -127,3 +128,9 @@ def test_what_cannot_be_read_is_refused() -> None:
     named = method.build(log_likelihoods, init_prec_diag=1.0).init({"weight": torch.zeros(2)})
     with pytest.warns(UserWarning, match="certain"), pytest.raises(InputError, match="no parameter 'weight'"):
         from_posteriors(named, NET)
+
+
+def test_the_page() -> None:
+    (code,) = blocks("importers-bayesian.md", "posteriors")
+    names = run(code, net=sequential(), log_posterior=log_posterior, inputs=X, targets=Y)
+    assert isinstance(names["posterior"], Normal)

@@ -12,6 +12,7 @@ from bnncert import InputError, LowRankNormal, Normal, mlp
 from bnncert.importers.pyro import from_pyro
 from bnncert.layers import Tanh
 from moments import DRAWS, assert_certified, assert_same_moments, ours
+from pages import blocks, run
 
 pyro = pytest.importorskip("pyro", reason="Pyro is not installed: pip install pyro-ppl")
 
@@ -148,3 +149,14 @@ def test_weights_need_priors_on_all_real_numbers() -> None:
     model = Classifier(net)
     with pytest.raises(InputError, match=r"net\.0\.bias.*real"):
         from_pyro(fitted("AutoNormal", model, steps=1), model.net)
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    known = {"AutoNormal": guides.AutoNormal, "SVI": SVI, "Trace_ELBO": Trace_ELBO, "Adam": pyro.optim.Adam}
+    (code,) = blocks("importers-bayesian.md", "Pyro")
+    names = run(code, model=Classifier(bayesian(sequential())), inputs=X, targets=Y, **known)
+    (certify,) = blocks("importers-bayesian.md", "")
+    run(certify, network=names["network"], posterior=names["posterior"], x=X[:2].double())
+    assert capsys.readouterr().out.startswith("[")

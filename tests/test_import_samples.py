@@ -15,6 +15,7 @@ from bnncert.empirical import Empirical
 from bnncert.importers.samples import from_samples, from_swag
 from bnncert.posterior import sample
 from moments import DRAWS, assert_certified, assert_same_moments, ours
+from pages import blocks, run
 from scenarios import gaussian
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -118,10 +119,20 @@ def test_samples_that_do_not_fit_are_refused() -> None:
             from_samples(net, samples)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="state_dicts"):
         from_samples(mlp(2, 4, 3), [state])
+    with pytest.raises(InputError, match=r"two of the names a, b .*'0\.bias'"):
+        from_samples(net, arrays, names={"a": "0.bias", "b": "0.bias"})
     with pytest.raises(InputError, match="no 'w1' among"):
         from_samples(net, arrays, names={"w1": "0.weight"})
     with pytest.raises(InputError, match="no values for the parameter 'b1'"):
         from_samples(mlp(2, 4, 3), {"W0": torch.zeros(2, 2, 4), "b0": torch.zeros(2, 4), "W1": torch.zeros(2, 4, 3)})
+
+
+def test_a_module_with_a_posterior_of_its_own_is_refused() -> None:
+    """Its state_dict holds means and spreads, and is no sample."""
+    torchbnn = pytest.importorskip("torchbnn", reason="torchbnn is not installed")
+    net = nn.Sequential(torchbnn.BayesLinear(prior_mu=0, prior_sigma=0.1, in_features=2, out_features=3))
+    with pytest.raises(InputError, match="from_torch"):
+        from_samples(net, [net.state_dict()])
 
 
 def collected(rank: int = 6) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
@@ -177,3 +188,17 @@ def test_swag_that_does_not_fit_is_refused() -> None:
         from_swag(net, mean, {"0.weight": squares["0.weight"]})
     with pytest.raises(InputError, match="no parameter 'n_averaged'"):
         from_swag(net, {**mean, "n_averaged": torch.ones(1)}, {**squares, "n_averaged": torch.ones(1)})
+
+
+def test_the_page() -> None:
+    ensemble = [trained(sequential(seed), steps=1) for seed in range(3)]
+    members, chain, points = blocks("importers-bayesian.md", "Samples")
+    names = run(members, net=sequential(), ensemble=ensemble)
+    assert isinstance(names["posterior"], Empirical)
+    assert isinstance(run(points, posterior=names["posterior"])["posterior"], Mixture)
+    arrays = {"w1": np.ones((5, 2, 4)), "b1": np.ones((5, 4)), "w2": np.ones((5, 4, 3)), "b2": np.ones((5, 3))}
+    assert isinstance(run(chain, chain=arrays)["posterior"], Empirical)
+    net, mean, squares, columns = collected(2)
+    (code,) = blocks("importers-bayesian.md", "SWAG")
+    found = run(code, net=net, mean=mean, sq_mean=squares, deviations=columns)["posterior"]
+    assert isinstance(found, LowRankNormal)

@@ -97,6 +97,8 @@ def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:
         sources = {name: Source(name, _reversed(shape)) for name, shape in target.parameters.items()}
         return Named(Reading(target, sources), dict(target.parameters), {}, transposed=True)
     reading = read(target, input_shape)
+    if any(source.spread is not None for source in reading.sources.values()):
+        raise InputError("the module has Bayesian layers, with a posterior of their own; read it with from_torch")
     sources = {source.name: source for source in reading.sources.values() if source.name is not None}
     state = dict(target.named_parameters(remove_duplicate=False))
     present = {name: state[name] for name in sources if name in state}
@@ -123,6 +125,12 @@ def check_factor(size: int, rank: int, instead: str) -> None:
             f"the covariance needs a factor of {size} x {rank} numbers, {size * rank * 8 / 2**30:.1f} GiB, "
             f"and at most {LARGEST_FACTOR * 8 >> 30} GiB are taken; {instead}"
         )
+
+
+def check_names(names: Mapping[str, str]) -> None:
+    twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
+    if twice:
+        raise InputError(f"two of the names {', '.join(names)} stand for the parameter {twice[0]!r}; give each its own")
 
 
 def announce_certain(model: Named, given: Collection[str]) -> None:

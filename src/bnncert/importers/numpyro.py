@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bnncert.correlated import Gaussian
 from bnncert.errors import InputError
-from bnncert.importers.named import Named, Target, announce_certain, check_factor, named, unpacked
+from bnncert.importers.named import Named, Target, announce_certain, check_factor, check_names, named, unpacked
 from bnncert.network import Network
 
 
@@ -46,6 +46,7 @@ def from_numpyro(
         raise InputError(f"the guide {kind} has not met its model yet; run SVI first")
     model = named(target, input_shape)
     names = {name: name for name in model.shapes if name in guide._init_locs} if names is None else names
+    check_names(names)
     for site in names:
         _check_real(site, guide.prototype_trace)
     announce_certain(model, names.values())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bnncert.correlated import Gaussian
 from bnncert.empirical import Empirical
 from bnncert.errors import InputError
-from bnncert.importers.named import Target, announce_certain, named
+from bnncert.importers.named import Target, announce_certain, check_names, named
 from bnncert.network import Network
 
 Samples: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Tensor]]
@@ -40,6 +40,7 @@ def from_samples(
 def renamed(values: Mapping[str, Any], names: Mapping[str, str] | None) -> dict[str, Tensor]:
     """Arrays of any library by the target's names, as float64 tensors."""
     if names is not None:
+        check_names(names)
         lacking = sorted(names.keys() - values.keys())
         if lacking:
             raise InputError(f"there is no {lacking[0]!r} among {', '.join(values)}")
