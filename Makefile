@@ -4,7 +4,7 @@ VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types imports unit check bench clean
+.PHONY: demo test lint types imports browser unit check bench clean
 
 demo: $(READY)
 	$(BIN)/bnncert demo --out demo
@@ -21,8 +21,17 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports
 
+# The report is tested in a real browser, the distribution's own. Where there is none and none can be installed, those
+# tests are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
+		timeout 300 apt-get update -qq && \
+		timeout 600 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	} || echo "no Chromium: the report is not tested in a browser"
+
 # Two workers with a thread each: more threads than cores wait for each other.
-unit: $(READY)
+unit: $(READY) browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --ignore-glob='*/test_check_*'
 
 # The checker's own tests reach every branch of it.
@@ -38,10 +47,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/checker.py 50
 
 clean:
-	rm -rf .coverage $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .coverage $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt libraries.txt
 	$(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check,data,dev]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check,data,dev,onnx]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r libraries.txt
 	touch $@

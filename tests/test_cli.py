@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bnncert import Normal, mlp, read_certificate, save_posterior
+from bnncert import Empirical, Normal, load_posterior, mlp, read_certificate, save_posterior
+from bnncert import train as training
 from bnncert.cli import main
+from bnncert.data import load_inputs
+from bnncert.files import read_tensors
+from bnncert.layers import Conv2d
+from bnncert.network import Network, cnn
+from bnncert.posterior import sample
+from bnncert.train import accuracy
+from bnncert.zoo import posterior_path, shipped_index
 from scenarios import gaussian
 
 Run = Callable[..., tuple[int, str, str]]
@@ -53,8 +63,23 @@ def files(tmp_path: Path) -> dict[str, Path]:
     np.savez(tmp_path / "targets.npz", x=x / 255.0, y=y / 3.0)
     np.savez(tmp_path / "outside.npz", x=x / 100.0, y=y)
     np.savez(tmp_path / "wide.npz", x=np.zeros((2, 5)), y=np.zeros(2, int))
+    np.savez(tmp_path / "own_eps.npz", x=x, y=y, eps=np.linspace(0, 0.009, 10))
+    np.savez(tmp_path / "bad_eps.npz", x=x, y=y, eps=np.full(10, -0.5))
+    np.savez(tmp_path / "short_eps.npz", x=x, y=y, eps=np.full(9, 0.1))
     (tmp_path / "text.npz").write_text("not an archive")
+    property_file(tmp_path / "robust.vnnlib", x[0].flatten() / 255, 0.01, int(y[0]))
+    property_file(tmp_path / "broken.vnnlib", x[0].flatten() / 255, 0.01, (int(y[0]) + 1) % 3)
+    (tmp_path / "garbled.vnnlib").write_text("(assert (<= Y_0 0))")
     return {path.stem: path for path in tmp_path.iterdir()}
+
+
+def property_file(path: Path, x: np.ndarray, eps: float, label: int, rest: str = "") -> None:
+    """Class `label` on a box around x, the way competitions write it: a counterexample is any other class."""
+    names = [f"X_{i}" for i in range(len(x))] + [f"Y_{j}" for j in range(3)]
+    text = "".join(f"(declare-const {name} Real)\n" for name in names)
+    text += "".join(f"(assert (>= X_{i} {v - eps:.8f}))\n(assert (<= X_{i} {v + eps:.8f}))\n" for i, v in enumerate(x))
+    rivals = " ".join(f"(and (>= Y_{j} Y_{label}))" for j in range(3) if j != label)
+    path.write_text(text + f"(assert (or {rivals}))\n" + rest)
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -118,6 +143,108 @@ def test_regression_and_targets(run: Run, files: dict[str, Path]) -> None:
     assert run(*base[:-1], "0", "--inputs", files["x"], "--target", (label + 1) % 3)[0] == 0
 
 
+def accepted(run: Run, folder: Path, posterior: Path) -> bool:
+    return run("check", folder, "--posterior", posterior)[0] == 0
+
+
+def test_several_radii(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """A row for each input and radius, the same as with each radius alone; certificates do not overwrite each other."""
+    base = ["certify", files["p"], "--inputs", files["x"], "--select", "1:4", "--upper", "--eps"]
+    code, text, _ = run(*base, "0.001,0.01,0.1", "--out", tmp_path / "out")
+    assert code == 0
+    assert all(f"eps {eps}: mean P_safe" in text for eps in ("0.001", "0.01", "0.1"))
+    rows = lines(tmp_path / "out")
+    assert [(row["index"], row["eps"]) for row in rows] == [(i, e) for i in (1, 2, 3) for e in (0.001, 0.01, 0.1)]
+    names = [row["certificate"] for row in rows if row["certificate"]]
+    assert len(set(names)) == len(names) == len(list((tmp_path / "out" / "certificates").iterdir())) > 3
+    assert "certificates/000001_0.001.safetensors" in names
+    assert accepted(run, tmp_path / "out", files["p"])
+    assert run(*base, "0.01", "--out", tmp_path / "one")[0] == 0
+    alone = lines(tmp_path / "one")
+    assert [row["certificate"] for row in alone] == [f"certificates/{i:06d}.safetensors" for i in (1, 2, 3)]
+    changing = {"certificate": None, "seconds": None}
+    assert [row | changing for row in rows if row["eps"] == 0.01] == [row | changing for row in alone]
+
+
+def test_every_input_may_bring_its_radius(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """From an array `eps`; --eps comes first."""
+    base = ["certify", files["p"], "--inputs", files["own_eps"], "--select", "0,5", "--out", tmp_path / "out"]
+    code, text, _ = run(*base)
+    assert (code, "eps of each input" in text) == (0, True)
+    assert [row["eps"] for row in lines(tmp_path / "out")] == [0.0, 0.005]
+    assert lines(tmp_path / "out")[1]["certificate"] == "certificates/000005.safetensors"
+    assert accepted(run, tmp_path / "out", files["p"])
+    assert run(*base, "--eps", "0.002")[0] == 0
+    assert [row["eps"] for row in lines(tmp_path / "out")] == [0.002, 0.002]
+
+
+def test_thresholds(run: Run, files: dict[str, Path]) -> None:
+    """One word a query and exit code 1 unless all hold; sat needs a certified upper bound."""
+    base = ["certify", files["p"], "--inputs", files["x"], "--select", "0:3"]
+    code, text, _ = run(*base, "--eps", 0.001, "--at-least", 0.5)
+    assert code == 0
+    assert text.splitlines()[-3:] == ["input 0: unsat", "input 1: unsat", "input 2: unsat"]
+    assert "unsat: it holds, no counterexample; sat: it does not" in text
+    code, text, _ = run(*base, "--eps", 0.9, "--at-least", 0.5)
+    assert (code, text.count(": unknown")) == (1, 3)
+    code, text, _ = run(*base, "--eps", "0.001,0.9", "--at-least", 0.5, "--upper")
+    assert code == 1
+    assert text.splitlines()[-2:] == ["input 2, eps 0.001: unsat", "input 2, eps 0.9: sat"]
+    assert run(*base, "--eps", 0.9, "--at-least", 0)[0] == 0
+    assert run(*base, "--eps", 0.9)[0] == 0
+
+
+def test_questions_from_files(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """The file states the counterexample: unsat if the class stands, sat if another one is claimed."""
+    base = ["certify", files["p"], "--upper", "--at-least", 0.9, "--out", tmp_path / "out", "--vnnlib"]
+    code, text, _ = run(*base, files["robust"])
+    assert code == 0
+    assert "states the counterexample: unsat says that there is none" in text
+    assert text.splitlines()[-1] == "robust.vnnlib: unsat"
+    (row,) = lines(tmp_path / "out")
+    assert list(row) == FIELDS
+    assert (row["index"], row["label"], row["status"]) == (0, row["predicted"], "certified")
+    assert accepted(run, tmp_path / "out", files["p"])
+    code, text, _ = run(*base, files["broken"])
+    assert (code, text.splitlines()[-1]) == (1, "broken.vnnlib: sat")
+    assert accepted(run, tmp_path / "out", files["p"])
+
+
+@pytest.mark.parametrize("method", ["concentration", "sampling", "pie", "gie"])
+def test_files_of_several_boxes(method: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """One row and certificate a box, and bounds for all together."""
+    with np.load(files["x"]) as data:
+        x, label = data["x"][0].flatten() / 255, int(data["y"][0])
+    halves = f"(assert (or (<= X_0 {x[0]:.6f}) (>= X_0 {x[0]:.6f})))"
+    property_file(tmp_path / "two.vnnlib", x, 0.001, label, halves)
+    arguments = ["--method", method, "--step", 1, "--at-least", 0.2, "--out", tmp_path / "out"]
+    code, text, _ = run("certify", files["p"], "--vnnlib", tmp_path / "two.vnnlib", *arguments)
+    rows = lines(tmp_path / "out")
+    together = 1 - sum(1 - row["lower"] for row in rows)
+    assert code == (together < 0.2)
+    assert "over 2 input boxes together" in text
+    assert [row["index"] for row in rows] == [0, 1]
+    assert accepted(run, tmp_path / "out", files["p"])
+
+
+@pytest.mark.parametrize("family", ["normal", "empirical"])
+def test_of_a_conjunction_only_a_lower_bound_is_shown(
+    family: str, run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Unsafe only if class 0 falls behind both others: an upper bound of the chosen row would be wrong."""
+    posterior, file = files["p"], tmp_path / "both.vnnlib"
+    if family == "empirical":
+        network, normal = load_posterior(posterior)
+        posterior = tmp_path / "samples.safetensors"
+        save_posterior(posterior, network, Empirical(sample(normal, 5, 0)))
+    property_file(file, np.full(4, 0.5), 0.4, 0, "(assert (>= Y_1 Y_0))(assert (>= Y_2 Y_0))")
+    code, text, _ = run("certify", posterior, "--vnnlib", file, "--upper", "--at-least", 1, "--out", tmp_path / "out")
+    assert (code, text.splitlines()[-1]) == (1, "both.vnnlib: unknown")
+    assert "an upper bound would not" in text
+    assert "P(no counterexample) at least 0.00 %, at most 100.00 %" in text
+    assert accepted(run, tmp_path / "out", posterior)
+
+
 WRONG = {
     "no posterior": (["certify", "nope.npz", "--inputs", "x", "--eps", 0], "'nope.npz' does not exist"),
     "not an archive": (["certify", "text", "--inputs", "x", "--eps", 0], "not an .npz of plain arrays"),
@@ -131,7 +258,23 @@ WRONG = {
     "negative eps": (["certify", "p", "--inputs", "x", "--eps", -0.1], "at least 0"),
     "eps not a number": (["certify", "p", "--inputs", "x", "--eps", "tiny"], "'--eps'"),
     "eps nan": (["certify", "p", "--inputs", "x", "--eps", "nan"], "eps is nan"),
+    "eps half a list": (["certify", "p", "--inputs", "x", "--eps", "0.1,"], "'--eps'"),
+    "eps twice": (["certify", "p", "--inputs", "x", "--eps", "0.1,0.10"], "names a radius twice"),
+    "eps in part negative": (["certify", "p", "--inputs", "x", "--eps", "0.1,-1"], "eps is -1.0"),
     "no eps": (["certify", "p", "--inputs", "x"], "--eps"),
+    "own eps negative": (["certify", "p", "--inputs", "bad_eps"], "eps is -0.5"),
+    "own eps too few": (["certify", "p", "--inputs", "short_eps"], "eps is float64 of shape (9,)"),
+    "no question": (["certify", "p"], "give --inputs and --eps, or --vnnlib"),
+    "threshold above 1": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", 1.5], "--at-least '1.5' is not"),
+    "threshold nan": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "nan"], "--at-least 'nan' is not"),
+    "threshold a word": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "most"], "--at-least 'most'"),
+    "two questions": (["certify", "p", "--inputs", "x", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and eps": (["certify", "p", "--eps", "0.1", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and norm": (["certify", "p", "--norm", "l2", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and target": (["certify", "p", "--target", 1, "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "vnnlib and no-clip": (["certify", "p", "--no-clip", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "no vnnlib file": (["certify", "p", "--vnnlib", "nope.vnnlib"], "cannot be read"),
+    "vnnlib garbled": (["certify", "p", "--vnnlib", "garbled"], "line 1: 'Y_0' is neither"),
     "wrong shape": (["certify", "p", "--inputs", "wide", "--eps", 0], "inputs have shape (5,)"),
     "label out of range": (["certify", "p", "--inputs", "bad_label", "--eps", 0], "label 7 is out of range"),
     "no labels": (["certify", "p", "--inputs", "no_label", "--eps", 0], "no labels"),
@@ -145,18 +288,42 @@ WRONG = {
     "negative seed": (["certify", "p", "--inputs", "x", "--eps", 0, "--seed", -1], "'--seed'"),
     "unknown option": (["certify", "p", "--inputs", "x", "--eps", 0, "--speed", 9], "--speed"),
     "unknown command": (["certfy"], "certfy"),
+    "attack on no posterior": (["attack", "nope.npz", "--inputs", "x"], "'nope.npz' does not exist"),
+    "attack on no inputs": (["attack", "p", "--inputs", "nope"], "neither a data set"),
+    "attack without inputs": (["attack", "p"], "--inputs"),
+    "attack without labels": (["attack", "p", "--inputs", "no_label"], "no labels"),
+    "attack on labels out of range": (["attack", "p", "--inputs", "bad_label"], "label 7 is out of range"),
+    "attack on targets": (["attack", "p", "--inputs", "targets"], "labels are not whole numbers"),
+    "attack on another shape": (["attack", "p", "--inputs", "wide"], "inputs have shape (5,)"),
+    "attack of negative eps": (["attack", "p", "--inputs", "x", "--eps", -0.1], "at least 0"),
+    "attack in no norm": (["attack", "p", "--inputs", "x", "--norm", "l3"], "norm 'l3' is not known"),
+    "attack on no device": (["attack", "p", "--inputs", "x", "--device", "tpu"], "device 'tpu' is not known"),
+    "attack with two clips": (["attack", "p", "--inputs", "x", "--no-clip", "--clip", 0, 1], "contradict"),
+    "attack outside the clip range": (["attack", "p", "--inputs", "outside", "--clip", 0, 1], "clip range"),
+    "attack on too many": (["attack", "p", "--inputs", "x", "--select", "0:99"], "10 inputs"),
+    "attack on negative samples": (["attack", "p", "--inputs", "x", "--samples", -1], "'--samples'"),
     "unknown data": (["train", "--data", "nope"], "neither a data set"),
+    "unknown network": (["train", "--network", "rnn"], "network 'rnn' is not known; choose mlp or cnn"),
+    "unknown random weights": (["train", "--bayesian", "some"], "bayesian is 'some'; give all or dense"),
+    "unknown schedule": (["train", "--schedule", "step"], "schedule is 'step'; give constant or cosine"),
+    "augmented vectors": (["train", "--augment"], "augment is for images"),
+    "no epochs": (["train", "--epochs", 0], "epochs is 0; give a whole number of at least 1"),
+    "no width": (["train", "--hidden", "8,0"], "both sizes must be whole numbers of at least 1"),
+    "no output folder": (["train", "--out", "nowhere/p.safetensors"], "in a folder that exists"),
     "bad widths": (["train", "--data", "digits", "--hidden", "big"], "--hidden 'big'"),
     "bad output": (["train", "--data", "digits", "--out", "p.npz"], ".safetensors"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_mistakes_get_one_clear_line(name: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_mistakes_get_one_clear_line(
+    name: str, run: Run, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments, message = WRONG[name]
     given = [files.get(str(word), word) for word in arguments]
     if arguments[0] == "certify":
         given += ["--out", tmp_path / "out"]
+    monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     code, _, error = run(*given)
     assert code == 2
@@ -188,6 +355,156 @@ def test_train_then_certify(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert "accuracy at the mean" in text
     assert run("certify", path, "--inputs", "digits", "--select", "0:4", "--eps", 0.001)[0] == 0
+
+
+def notes_of(path: Path) -> dict[str, Any]:
+    return dict(read_tensors(path, "bnncert-posterior/1")[0]["notes"])
+
+
+def test_train_a_cnn_with_every_option(run: Run, tmp_path: Path) -> None:
+    """None of the values is the default of its option."""
+    options = {"epochs": 1, "batch_size": 64, "learning_rate": 2e-3, "schedule": "cosine", "kl_weight": 0.5}
+    options |= {"prior_std": 2.0, "initial_std": 0.02, "weight_decay": 1e-3, "seed": 3, "bayesian": "dense"}
+    given = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    path = tmp_path / "cnn.safetensors"
+    code, text, error = run("train", "--network", "cnn", "--data", "digits", "--augment", *given, "--out", path)
+    assert (code, error) == (0, "")
+    network, posterior = load_posterior(path)
+    assert network == cnn((1, 8, 8), 10)
+    assert isinstance(posterior, Normal)
+    for layer, parts in zip(network.layers, network.split(posterior.std), strict=True):
+        for part in parts:
+            expected = 0.0 if isinstance(layer, Conv2d) else 0.02
+            assert part.flatten().tolist() == pytest.approx([expected] * part.numel(), rel=0.5)
+    notes, data = notes_of(path), load_inputs("digits")
+    assert data.y is not None
+    assert notes["recipe"] == options | {"data": "digits", "augment": True}
+    (epoch,) = notes["log"]
+    assert epoch["elbo"] == pytest.approx(-(1500 * epoch["nll"] + epoch["kl"]))
+    assert notes["accuracy"] == pytest.approx(accuracy(network, posterior.mean, data.x.unsqueeze(1), data.y))
+    assert f"accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set" in text
+    assert f"median std {notes['std']:.2g}, ELBO {epoch['elbo']:.4g}" in text
+    assert notes["std"] == float(posterior.std[posterior.std > 0].median())
+
+
+def test_the_widths_of_an_mlp(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    assert run("train", "--data", "digits", "--hidden", "7,5", "--epochs", 1, "--out", path)[0] == 0
+    assert load_posterior(path)[0] == mlp(64, 7, 5, 10)
+
+
+def test_an_interrupted_training_goes_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same bytes as without the interruption, and without doing whole epochs again."""
+    epoch, begun = training._epoch, list[int]()
+
+    def interrupted(state: Any, *arguments: Any) -> training.Epoch:
+        begun.append(len(state.history) + 1)
+        if begun == [1, 2]:
+            raise KeyboardInterrupt
+        return epoch(state, *arguments)
+
+    monkeypatch.setattr(training, "_epoch", interrupted)
+    command = ["train", "--data", "digits", "--hidden", "8", "--epochs", 3, "--out"]
+    path = tmp_path / "p.safetensors"
+    code, text, error = run(*command, path)
+    assert (code, text) == (130, "")
+    assert "Traceback" not in error
+    assert not path.exists()
+    code, _, error = run(*command, path, "--seed", 1)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "is of another recipe; remove it to start anew" in error
+    assert run(*command, path)[0] == 0
+    assert begun == [1, 2, 2, 3]
+    assert [found.name for found in tmp_path.iterdir()] == ["p.safetensors"]
+    assert run(*command, tmp_path / "whole.safetensors")[0] == 0
+    assert (tmp_path / "whole.safetensors").read_bytes() == path.read_bytes()
+
+
+def shares(text: str) -> dict[str, tuple[float, float]]:
+    """Clean and attacked accuracy by network, from the table of `attack`."""
+    found = re.findall(r"^(\S.*?) +(\d+\.\d\d) % +(\d+\.\d\d) %$", text, re.MULTILINE)
+    assert len(found) == text.count("%") / 2
+    return {name: (float(clean), float(attacked)) for name, clean, attacked in found}
+
+
+def test_attack_the_shipped_digits_network(run: Run) -> None:
+    command = ["attack", posterior_path("digits"), "--inputs", "digits"]
+    code, text, error = run(*command)
+    assert (code, error) == (0, "")
+    assert text.splitlines()[0].endswith("297 inputs, eps 0.05 (linf)")
+    assert [*shares(text)] == ["mean"]
+    clean, attacked = shares(text)["mean"]
+    assert clean == round(100 * shipped_index()["digits"]["accuracy"], 2)
+    assert 0 < attacked < clean - 5
+    assert shares(run(*command, "--eps", 0)[1]) == {"mean": (clean, clean)}
+
+
+def robust_share(network: Network, weights: torch.Tensor, x: torch.Tensor, y: torch.Tensor, **region: Any) -> float:
+    """The percentage of a linear network's inputs that are right on their whole region, which has a closed form."""
+    norm, eps, clip = region["norm"], region["eps"], region["clip"]
+    (matrix, bias) = network.split(weights)[0]
+    rows = matrix.T[y].unsqueeze(1) - matrix.T  # [B, classes, inputs]
+    margins = torch.einsum("brn,bn->br", rows, x) + bias[y].unsqueeze(1) - bias
+    if norm == "linf":
+        low, high = ((x - eps).clamp_min(0), (x + eps).clamp_max(1)) if clip else (x - eps, x + eps)
+        worst = torch.where(rows > 0, (low - x).unsqueeze(1), (high - x).unsqueeze(1))
+        margins = margins + (rows * worst).sum(-1)
+    else:
+        margins = margins - eps * (rows.norm(dim=-1) if norm == "l2" else rows.abs().amax(-1))
+    margins[torch.arange(len(y)), y] = torch.inf
+    return 100 * float((margins.amin(-1) > 0).double().mean())
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> tuple[Path, Path, Network, Normal]:
+    """A wide posterior of linear networks, on which the attack finds the worst input, and 200 images."""
+    generator = torch.Generator().manual_seed(3)
+    network = mlp(4, 3)
+    posterior = Normal(gaussian(network.size, generator=generator), torch.full((network.size,), 0.3).double())
+    save_posterior(tmp_path / "linear.safetensors", network, posterior)
+    x = np.random.default_rng(1).integers(0, 256, (200, 2, 2), np.uint8)
+    y = network.forward(posterior.mean, torch.from_numpy(x.reshape(200, 4) / 255.0)).argmax(-1).numpy()
+    y[:9] = (y[:9] + 1) % 3  # misclassified
+    np.savez(tmp_path / "images.npz", x=x, y=y)
+    return tmp_path / "linear.safetensors", tmp_path / "images.npz", network, posterior
+
+
+@pytest.mark.parametrize(("norm", "clip"), [("linf", True), ("linf", False), ("l2", False), ("l1", False)])
+def test_attacks_on_linear_networks_are_exact(
+    norm: str, clip: bool, run: Run, linear: tuple[Path, Path, Network, Normal]
+) -> None:
+    path, images, network, posterior = linear
+    arrays = np.load(images)
+    x, y = torch.from_numpy(arrays["x"].reshape(200, 4) / 255.0), torch.from_numpy(arrays["y"])
+    command = ["attack", path, "--inputs", images, "--norm", norm, "--samples", 4, "--seed", 5]
+    code, text, error = run(*command, "--eps", 0.15, *([] if clip else ["--no-clip"]))
+    assert (code, error) == (0, "")
+    assert [*shares(text)] == ["mean", "4 samples"]
+    for name, networks in (("mean", posterior.mean.unsqueeze(0)), ("4 samples", sample(posterior, 4, 5))):
+        region = {"norm": norm, "clip": clip}
+        clean, attacked = (
+            sum(robust_share(network, weights, x, y, eps=eps, **region) for weights in networks) / len(networks)
+            for eps in (0.0, 0.15)
+        )
+        assert attacked < clean < 100
+        assert shares(text)[name] == pytest.approx((clean, attacked), abs=0.0051)
+
+
+def test_clipping_shields_from_attacks(run: Run, linear: tuple[Path, Path, Network, Normal]) -> None:
+    """The clipped region is the smaller one; on linear networks the attack finds the worst input of both."""
+    command = ["attack", linear[0], "--inputs", linear[1], "--eps", 0.15]
+    clipped, free = (shares(run(*command, *option)[1])["mean"][1] for option in ([], ["--no-clip"]))
+    assert free < clipped
+    assert shares(run(*command, "--clip", 0, 1)[1])["mean"][1] == clipped
+    assert shares(run(*command, "--clip", -9, 9)[1])["mean"][1] == free
+
+
+def test_attacks_on_some_inputs(run: Run, linear: tuple[Path, Path, Network, Normal]) -> None:
+    """The first nine are misclassified."""
+    command = ["attack", linear[0], "--inputs", linear[1], "--eps", 0]
+    assert shares(run(*command, "--select", "0:9")[1]) == {"mean": (0.0, 0.0)}
+    assert shares(run(*command, "--select", "8,9,10")[1]) == {"mean": (66.67, 66.67)}
+    assert shares(run(*command, "--select", "9")[1]) == {"mean": (100.0, 100.0)}
 
 
 def test_doctor_and_version(run: Run) -> None:

@@ -116,8 +116,7 @@ def test_the_two_weight_example(tmp_path: Path) -> None:
     drawn = torch.randn(10**6, 2, generator=torch.Generator().manual_seed(0))
     share = float((drawn[:, 0].clamp_min(0) * drawn[:, 1] <= 1).double().mean())
     assert rows[0]["P_safe"] == exact() == pytest.approx(share, abs=1e-3)
-    assert lower["sampling"] < min(lower["PIE"], lower["GIE"])
-    assert max(lower["PIE"], lower["GIE"]) < exact()
+    assert lower["sampling"] < lower["PIE"] < lower["GIE"] < exact()  # on these draws
 
 
 @pytest.mark.usefixtures("digits_only")

@@ -13,10 +13,24 @@ if TYPE_CHECKING:
     from bnncert.certificate import Certificate, Result, read_certificate
     from bnncert.certification import certify
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
+    from bnncert.empirical import Empirical
     from bnncert.errors import InputError
-    from bnncert.importers import from_torch, load_posterior, save_posterior
-    from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
-    from bnncert.methods import GIE, PIE, Concentration, Sampling
+    from bnncert.importers import (
+        Query,
+        from_laplace,
+        from_numpyro,
+        from_onnx,
+        from_posteriors,
+        from_pyro,
+        from_samples,
+        from_swag,
+        from_torch,
+        load_posterior,
+        load_vnnlib,
+        save_posterior,
+    )
+    from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+    from bnncert.methods import GIE, PIE, Concentration, Enumeration, Sampling
     from bnncert.network import Network, mlp
     from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
     from bnncert.problem import Problem
@@ -35,9 +49,23 @@ _ROOMS = {
     "certificate": ("Certificate", "Result", "read_certificate"),
     "certification": ("certify",),
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
+    "empirical": ("Empirical",),
     "errors": ("InputError",),
-    "importers": ("from_torch", "load_posterior", "save_posterior"),
-    "methods": ("GIE", "PIE", "Concentration", "Sampling"),
+    "importers": (
+        "Query",
+        "from_laplace",
+        "from_numpyro",
+        "from_onnx",
+        "from_posteriors",
+        "from_pyro",
+        "from_samples",
+        "from_swag",
+        "from_torch",
+        "load_posterior",
+        "load_vnnlib",
+        "save_posterior",
+    ),
+    "methods": ("GIE", "PIE", "Concentration", "Enumeration", "Sampling"),
     "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
     "network": ("Network", "mlp"),
     "posterior": ("Laplace", "Normal", "StudentT", "TruncatedNormal", "Uniform"),
@@ -57,19 +85,25 @@ _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "GIE",
     "PIE",
+    "AvgPool2d",
     "Box",
     "Certificate",
     "Concentration",
+    "Conv2d",
     "Dense",
+    "Empirical",
+    "Enumeration",
     "Flatten",
     "InputError",
     "Laplace",
     "LeakyReLU",
     "LowRankNormal",
+    "MaxPool2d",
     "Mixture",
     "Network",
     "Normal",
     "Problem",
+    "Query",
     "ReLU",
     "Region",
     "Result",
@@ -85,10 +119,18 @@ __all__ = [
     "certify",
     "class_robust",
     "explicit_box",
+    "from_laplace",
+    "from_numpyro",
+    "from_onnx",
+    "from_posteriors",
+    "from_pyro",
+    "from_samples",
+    "from_swag",
     "from_torch",
     "full_covariance",
     "half_space",
     "load_posterior",
+    "load_vnnlib",
     "mlp",
     "output_interval",
     "read_certificate",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnncert.certificate import SCHEMA, Certificate, Result
 from bnncert.errors import InputError
-from bnncert.methods import Concentration, Method, Outcome
+from bnncert.methods import Method, Outcome, default_method
 from bnncert.methods.statistical import estimate
 from bnncert.problem import Problem
 from bnncert.rounding import allow
@@ -28,12 +28,12 @@ def certify(
     indices: Sequence[int] | None = None,
     samples: int = 0,
 ) -> tuple[Result, ...]:
-    """Certified bounds of P_safe for every input of the problem, by concentration unless a method is given.
+    """Certified bounds of P_safe for every input of the problem, by `default_method` unless a method is given.
 
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless given.
     samples: networks to draw for an uncertified estimate beside each result; 0 for none.
     """
-    method = method or Concentration()
+    method = method or default_method(problem.posterior)
     names = list(range(len(problem)) if indices is None else indices)
     if len(names) != len(problem):
         raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one an input")

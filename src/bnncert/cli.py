@@ -6,6 +6,7 @@ import math
 import sys
 import warnings
 from contextlib import nullcontext
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from bnncert.specification import Region, Specification
     from bnncert.zoo import Recipe
 
+INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 BATCH = 32  # inputs between two movements of the progress bar
+ALL, LINF = ":", "linf"  # what is selected, and the norm, unless something else is asked for
 
 app = typer.Typer(
     add_completion=False,
@@ -39,18 +42,21 @@ app = typer.Typer(
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
     except InputError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", 130)
     except Exception as error:
         # The option parser's own errors, whichever package they come from.
         if hasattr(error, "format_message"):
             _fail(error.format_message() + " (see --help)")
-        if type(error).__name__ == "Abort":
-            _fail("interrupted; nothing was written", 130)
-        raise
+        if type(error).__name__ != "Abort":
+            raise
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _fail(
+            "interrupted; nothing unfinished was written, and what can be resumed goes on with the same command", code
+        )
+    sys.exit(code)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -68,11 +74,23 @@ def _program(version: Annotated[bool, typer.Option("--version", help="Print the 
 @app.command()
 def certify(
     posterior: Annotated[Path, typer.Argument(help="Posterior file: .safetensors (native) or .npz.")],
-    inputs: Annotated[str, typer.Option(help="Data set (see below) or .npz file with x and optionally y.")],
-    eps: Annotated[float, typer.Option(help="Radius of the input region.")],
-    select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ":",
-    method: Annotated[str, typer.Option(help="concentration, sampling, pie or gie.")] = "concentration",
-    norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = "linf",
+    inputs: Annotated[
+        str | None, typer.Option(help="Data set (see below) or .npz file with x and optionally y and eps.")
+    ] = None,
+    eps: Annotated[
+        str | None, typer.Option(help="Radius of the input region, or several: 0.01,0.02; else eps of the .npz.")
+    ] = None,
+    vnnlib: Annotated[
+        Path | None, typer.Option(help="Question from a VNN-LIB 1.0 file instead: it states the counterexample.")
+    ] = None,
+    at_least: Annotated[
+        str | None, typer.Option(help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere.")
+    ] = None,
+    select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ALL,
+    method: Annotated[
+        str | None, typer.Option(help="concentration (default), sampling, pie, gie; enumeration for weight samples.")
+    ] = None,
+    norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = LINF,
     clip: Annotated[
         tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
     ] = None,
@@ -102,9 +120,11 @@ def certify(
 
     Data sets: digits, mnist, fashion-mnist, cifar10 (their test splits).
     """
+    from bnncert.certificate import jointly
     from bnncert.data import load_inputs
-    from bnncert.display import show_results
-    from bnncert.importers import load_posterior
+    from bnncert.display import show_answers, show_query, show_results
+    from bnncert.importers import load_posterior, load_vnnlib
+    from bnncert.methods import default_method
     from bnncert.problem import Problem
 
     options: dict[str, Any] = {
@@ -115,17 +135,41 @@ def certify(
         "mean_first": mean_first,
     }
     options |= {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only, "upper": upper, "effort": effort}
-    chosen = _method(method, options)
+    threshold = _threshold(at_least)
     network, weights = load_posterior(posterior)
-    data = load_inputs(inputs)
-    indices = _selection(select, len(data.x))
-    region = _region(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))
-    specification = _condition(network, region, _labels(data, indices), target, tolerance)
-    problem = Problem(network, weights, specification).to(_device(device))
-    results = _certify_batches(problem, chosen, seed, indices, estimate, out)
-    show_results(results, f"{posterior.name}, eps {eps:g} ({norm}), method {chosen.name}")
+    method = method or default_method(weights).name
+    chosen, weights = _method(method, options), weights.to(_device(device))
+    bounds: dict[str, tuple[float, float]]
+    if vnnlib is not None:
+        about_inputs = (inputs, eps, clip, target, tolerance, no_clip or None)
+        if any(value is not None for value in about_inputs) or (select, norm) != (ALL, LINF):
+            raise InputError("--vnnlib says what is asked: leave out --inputs, --eps and what belongs to them")
+        query = load_vnnlib(vnnlib, network, weights.center)
+        chosen = _method(method, options | {"upper": upper and query.exact})
+        parts = [Problem(network, weights, specification.to(device)) for specification in query.specifications]
+        results = _certify_parts(parts, chosen, seed, list(range(len(parts))), estimate, out)
+        show_results(results, f"{posterior.name}, {vnnlib.name}, method {chosen.name}", region="box")
+        lower, at_most = jointly([(result.lower, result.upper) for result in results])
+        bounds = {vnnlib.name: (lower, at_most if query.exact else 1.0)}
+        show_query(vnnlib.name, query, bounds[vnnlib.name])
+    else:
+        if inputs is None:
+            raise InputError("nothing is asked; give --inputs and --eps, or --vnnlib")
+        data = load_inputs(inputs)
+        indices, radii = _selection(select, len(data.x)), _radii(eps)
+        x, y, each = _repeated(data, indices, radii)
+        region = _region(network, x, each, norm, _clip(clip, no_clip, data.image))
+        problem = Problem(network, weights, _condition(network, region, y, target, tolerance).to(device))
+        parts = [problem[start : start + BATCH] for start in range(0, len(problem), BATCH)]
+        names = [index for index in indices for _ in radii or (None,)]
+        results = _certify_parts(parts, chosen, seed, names, estimate, out, several_radii=len(radii) > 1)
+        size = ", ".join(f"{radius:g}" for radius in radii) or "of each input"
+        show_results(results, f"{posterior.name}, eps {size} ({norm}), method {chosen.name}", radii)
+        bounds = {_query_name(result, len(radii) > 1): (result.lower, result.upper) for result in results}
     if out:
         print(f"results and certificates are in {out}")
+    if threshold is not None and not show_answers(bounds, threshold):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -140,6 +184,23 @@ def check(
     except ModuleNotFoundError as error:
         raise InputError("the checker needs python-flint; install it with: pip install 'bnncert[check]'") from error
     raise typer.Exit(run(target, posterior, as_json))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="What `certify --out` wrote: results.jsonl and certificates.")],
+    posterior: Annotated[
+        Path | None, typer.Option(help="The posterior that was certified, for cross-sections through its weights.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the page; report.html in the folder by default.")
+    ] = None,
+) -> None:
+    """Write one HTML page about a folder of results, with the checker's verdicts if the folder holds check.json."""
+    from bnncert.report import write_report
+
+    path = write_report(folder, posterior, out)
+    print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
 
 
 @app.command()
@@ -181,9 +242,7 @@ def train(
         augment=augment,
         weight_decay=weight_decay,
     )
-    _posterior_path(out)
-    recipe = Recipe(_architecture(network, hidden, data), data, training)
-    _fit(recipe, out, device)
+    _fit(Recipe(_architecture(network, hidden, data), data, training), out, device)
 
 
 @app.command()
@@ -286,10 +345,10 @@ def zoo_train(
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
     from bnncert.zoo import recipe, trained_path
 
-    path = out or trained_path(name)
+    made, path = recipe(name), out or trained_path(name)
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _fit(recipe(name), path, device)
+    _fit(made, path, device)
 
 
 @zoo_app.command("path")
@@ -426,7 +485,46 @@ def _clip(clip: tuple[float, float] | None, no_clip: bool, image: bool) -> tuple
     return None if no_clip else clip or ((0.0, 1.0) if image else None)
 
 
-def _region(network: Network, x: Tensor, eps: float, norm: str, clip: tuple[float, float] | None) -> Region:
+def _threshold(text: str | None) -> Decimal | None:
+    """A probability, exactly as it was typed."""
+    try:
+        threshold = None if text is None else Decimal(text)
+    except InvalidOperation:
+        threshold = Decimal("nan")
+    if threshold is not None and not (threshold.is_finite() and 0 <= threshold <= 1):
+        raise InputError(f"--at-least {text!r} is not a probability; give a number from 0 to 1, for example 0.95")
+    return threshold
+
+
+def _radii(text: str | None) -> list[float]:
+    """The numbers in a list; none if there is no list."""
+    try:
+        radii = [float(part) for part in text.split(",")] if text is not None else []
+    except ValueError as error:
+        raise InputError(f"'--eps' is {text!r}; give a number, or several as 0.01,0.02") from error
+    if len(set(radii)) < len(radii):
+        raise InputError(f"'--eps' {text!r} names a radius twice; give each once")
+    return radii
+
+
+def _repeated(data: Dataset, indices: list[int], radii: list[float]) -> tuple[Tensor, Tensor, Tensor]:
+    """The chosen inputs, their labels and radii, once for each radius; their own radii where none are given."""
+    import torch
+
+    x, y, count = data.x[indices], _labels(data, indices), len(radii)
+    if radii:
+        each = torch.tensor(radii, dtype=torch.float64).repeat(len(indices))
+        return x.repeat_interleave(count, 0), y.repeat_interleave(count, 0), each
+    if data.eps is None:
+        raise InputError("no radius is given; add --eps, or an array 'eps' to the .npz of the inputs")
+    return x, y, data.eps[indices]
+
+
+def _query_name(result: Result, several_radii: bool) -> str:
+    return f"input {result.index}" + (f", eps {result.eps!r}" if several_radii else "")
+
+
+def _region(network: Network, x: Tensor, eps: float | Tensor, norm: str, clip: tuple[float, float] | None) -> Region:
     from bnncert.specification import ball
 
     if x[0].numel() != math.prod(network.input_shape):
@@ -450,7 +548,7 @@ def _condition(
 
     if tolerance is None:
         if y.is_floating_point():
-            raise InputError("labels are not whole numbers; give --tolerance for a regression")
+            raise InputError("labels are not whole numbers; give classes, or certify a regression with --tolerance")
         return class_robust(region, y, network.outputs, target)
     if target is not None or not tolerance >= 0:
         raise InputError("--tolerance takes a distance of at least 0 and no --target")
@@ -467,20 +565,27 @@ def _device(name: str) -> str:
     return name
 
 
-def _certify_batches(
-    problem: Problem, method: Method, seed: int, indices: list[int], samples: int, out: Path | None
+def _certify_parts(
+    parts: list[Problem],
+    method: Method,
+    seed: int,
+    indices: list[int],
+    samples: int,
+    out: Path | None,
+    several_radii: bool = False,
 ) -> list[Result]:
-    """Certify in batches under a progress bar, storing as it goes."""
+    """Certify part by part under a progress bar, storing as it goes."""
     from bnncert.certification import certify as certify_problem
     from bnncert.display import progress
     from bnncert.results import result_folder
 
     results: list[Result] = []
-    with result_folder(out) if out else nullcontext(lambda _: None) as store, progress("certifying") as bar:
+    folder = result_folder(out, several_radii) if out else nullcontext(lambda _: None)
+    with folder as store, progress("certifying") as bar:
         task = bar.add_task("certifying", total=len(indices), note="")
-        for start in range(0, len(indices), BATCH):
-            part = slice(start, start + BATCH)
-            batch = certify_problem(problem[part], method, seed=seed, indices=indices[part], samples=samples)
+        for part in parts:
+            names = indices[len(results) : len(results) + len(part)]
+            batch = certify_problem(part, method, seed=seed, indices=names, samples=samples)
             store(batch)
             results += batch
             bar.advance(task, len(batch))

@@ -44,12 +44,14 @@ class Dataset:
     """Inputs x [N, *shape] (float64) with class labels (int64) or regression targets (float64) y [N], if known.
 
     `image` says that the values are pixels scaled into [0, 1], so that perturbed inputs are clipped there by default.
+    `eps` are the radii [N] to certify around the inputs, where they come with their own.
     """
 
     name: str
     x: Tensor
     y: Tensor | None
     image: bool
+    eps: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Published:
 
 
 def load_inputs(source: str | Path, split: str = "test") -> Dataset:
-    """A data set by name (`split` train or test), or the arrays `x` [N, ...] and optionally `y` [N] of an `.npz`.
+    """A data set by name (`split` train or test), or `x` [N, ...] and optionally `y` and `eps` [N] of an `.npz`.
 
     In a file uint8 is taken for pixels and divided by 255; floating-point numbers are taken as they are.
     """
@@ -223,7 +225,7 @@ def _published(name: str, split: str) -> Dataset:
     published, folder = PUBLISHED[name][split], _folder()
     archive = folder / f"{name}_{split}.npz" if folder else None
     if archive and archive.is_file():
-        where, (x, y) = str(archive), _arrays(archive)
+        where, (x, y, _) = str(archive), _arrays(archive)
     else:
         files = _local_files(name, published, folder) or _downloaded(name, published)
         where, (x, y) = name, published.read(files)
@@ -242,11 +244,12 @@ def _from_file(path: Path) -> Dataset:
     return _dataset(str(path), *_arrays(path))
 
 
-def _arrays(path: Path) -> tuple[Array, Array | None]:
+def _arrays(path: Path) -> tuple[Array, Array | None, Array | None]:
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise InputError(f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, x=..., y=...)")
-    return np.asarray(arrays["x"]), arrays.get("y")  # a member of an .npz that is no array comes as bytes
+    # A member of an .npz that is no array comes as bytes.
+    return np.asarray(arrays["x"]), arrays.get("y"), arrays.get("eps")
 
 
 def _folder() -> Path | None:
@@ -320,7 +323,7 @@ def _downloaded(name: str, published: Published) -> list[Path]:
         ) from error
 
 
-def _dataset(where: str, x: Array, y: Array | None) -> Dataset:
+def _dataset(where: str, x: Array, y: Array | None, eps: Array | None = None) -> Dataset:
     if x.ndim < 2 or x.size == 0:
         raise InputError(f"{where!r}: x has shape {x.shape}; give [N, ...] with at least one input")
     image = x.dtype == np.uint8
@@ -329,7 +332,18 @@ def _dataset(where: str, x: Array, y: Array | None) -> Dataset:
     values = np.divide(x, 255 if image else 1, dtype=np.float64)
     if not np.isfinite(values).all():
         raise InputError(f"{where!r}: x holds NaN or infinity; every entry must be finite")
-    return Dataset(where, torch.from_numpy(values), None if y is None else _labels(where, y, len(x)), image)
+    labels = None if y is None else _labels(where, y, len(x))
+    radii = None if eps is None else _radii(where, eps, len(x))
+    return Dataset(where, torch.from_numpy(values), labels, image, radii)
+
+
+def _radii(where: str, eps: Array, count: int) -> Tensor:
+    eps = np.asarray(eps)
+    if eps.shape != (count,) or not np.issubdtype(eps.dtype, np.floating):
+        raise InputError(
+            f"{where!r}: eps is {eps.dtype} of shape {eps.shape}; give a floating-point radius for each input"
+        )
+    return torch.from_numpy(eps.astype(np.float64))
 
 
 def _labels(where: str, y: Array, count: int) -> Tensor:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bnncert.certificate import Result
+from bnncert.certificate import Result, answer
+from bnncert.importers import Query
 from bnncert.methods.statistical import Estimate
 from bnncert.zoo import ZOO, shipped_index, trained_path
 
@@ -31,23 +33,48 @@ def progress(label: str) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def show_results(results: Sequence[Result], title: str) -> None:
-    """A row an input (the first few) and the summary."""
-    estimated = any(result.estimate for result in results)
+def show_results(results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input") -> None:
+    """A row a result (the first few) and the summary; with several radii each radius has its own summary."""
+    estimated, sized = any(result.estimate for result in results), len({result.eps for result in results}) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    for name in ["input", "label", "predicted", "status", "at least", "at most", "calls"] + ["estimate*"] * estimated:
+    names = [region, *["eps"] * sized, "label", "predicted", "status", "at least", "at most", "calls"]
+    for name in names + ["estimate*"] * estimated:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for r in results[:SHOWN]:
         cells = [r.index, _dash(r.label), _dash(r.predicted), r.status, percent(r.lower), percent(r.upper, up=True)]
+        cells[1:1] = [f"{r.eps:g}"] * sized
         table.add_row(*map(str, cells), str(r.bound_calls), *[_interval(r.estimate)] * estimated)
     console = Console()
     console.print(table)
     if len(results) > SHOWN:
-        console.print(f"... and {len(results) - SHOWN} more inputs")
-    console.print(summary(results), highlight=False, soft_wrap=True)
+        console.print(f"... and {len(results) - SHOWN} more")
+    each = (
+        {f"eps {eps!r}: ": [r for r in results if r.eps == eps] for eps in radii} if len(radii) > 1 else {"": results}
+    )
+    for prefix, part in each.items():
+        console.print(prefix + summary(part, region), highlight=False, soft_wrap=True)
     if results and results[0].estimate:
         drawn = results[0].estimate
         console.print(f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks", highlight=False)
+
+
+def show_query(name: str, query: Query, bounds: tuple[float, float]) -> None:
+    """What a file of counterexamples asked, and the bounds over all of its boxes together."""
+    print(f"{name} states the counterexample: unsat says that there is none")
+    for note in query.notes:
+        print(f"note: {note}; the lower bound holds, an upper bound would not")
+    interval = f"at least {percent(bounds[0])}, at most {percent(bounds[1], up=True)}"
+    boxes = _count(len(query.specifications), "input box")
+    print(f"P_safe = P(no counterexample) {interval} over {boxes} together")
+
+
+def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> bool:
+    """One word a query, P_safe >= at_least of the bounds by name; whether all of them hold."""
+    print(f"P_safe >= {at_least}? unsat: it holds, no counterexample; sat: it does not; unknown: neither is certified")
+    answers = {name: answer(lower, upper, at_least) for name, (lower, upper) in bounds.items()}
+    for name, word in answers.items():
+        print(f"{name}: {word}")
+    return set(answers.values()) <= {"unsat"}
 
 
 def show_zoo() -> None:
@@ -65,13 +92,13 @@ def show_zoo() -> None:
     Console().print(table)
 
 
-def summary(results: Sequence[Result]) -> str:
+def summary(results: Sequence[Result], region: str = "input") -> str:
     """Mean certified probability over all inputs, what is not certified counting 0, and the statuses."""
     lower, upper = (sum(getattr(result, end) for result in results) / len(results) for end in ("lower", "upper"))
     counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in results).items())
     seconds = sum(result.seconds for result in results)
     interval = f"at least {percent(lower)}, at most {percent(upper, up=True)}"
-    return f"mean P_safe {interval} over {len(results)} inputs ({counts}); {seconds:.1f} s"
+    return f"mean P_safe {interval} over {_count(len(results), region)} ({counts}); {seconds:.1f} s"
 
 
 def percent(probability: float, up: bool = False) -> str:
@@ -84,6 +111,10 @@ def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     return f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f} %"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}{'es' if thing.endswith('x') else 's'}"
 
 
 def _dash(value: int | None) -> str:

@@ -17,6 +17,7 @@ EXTRAS = {  # module, what needs it, and the extra that installs it
     "python-flint": ("flint", "bnncert check", "check"),
     "scikit-learn": ("sklearn", "the digits data set", "data"),
     "pooch": ("pooch", "downloading data sets", "data"),
+    "onnx": ("onnx", "networks from ONNX files", "onnx"),
 }
 
 

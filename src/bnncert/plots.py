@@ -56,15 +56,28 @@ def draw_covers(
 
 
 def draw_lines(
-    lines: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str, title: str, logarithmic: str = ""
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    x: str,
+    y: str,
+    title: str,
+    logarithmic: str = "",
+    joined: bool = True,
 ) -> Figure:
-    """One line a name through its points; `logarithmic` names the axes that are ("x", "xy")."""
+    """One line a name through its points, or the points alone; `logarithmic` names the axes that are ("x", "xy")."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axis = figure.subplots()
     for k, (name, points) in enumerate(lines.items()):
         colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
         across, up = [p[0] for p in points], [p[1] for p in points]
-        axis.plot(across, up, BROKEN.get(name, "o-"), color=colour, label=name, lw=1.4 if name in BROKEN else 1.8, ms=4)
+        axis.plot(
+            across,
+            up,
+            BROKEN.get(name, "o-" if joined else "o"),
+            color=colour,
+            label=name,
+            lw=1.4 if name in BROKEN else 1.8,
+            ms=4,
+        )
     if "x" in logarithmic:
         axis.set_xscale("log")
         values = sorted({p[0] for points in lines.values() for p in points})
@@ -73,8 +86,8 @@ def draw_lines(
             axis.set_xticks([], minor=True)
     if "y" in logarithmic:
         axis.set_yscale("log")
-    else:
-        axis.set_ylim(bottom=0)
+    elif 2 * min(values := [p[1] for points in lines.values() for p in points]) < max(values):
+        axis.set_ylim(bottom=0)  # what lies close together is shown larger instead
     axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=11)
     axis.grid(color="#e6e6e6", lw=0.8)
@@ -91,9 +104,9 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
     width = 0.86 / max(1, len(values))
     for k, (name, each) in enumerate(values.items()):
         places = [labels.index(label) + (k - (len(values) - 1) / 2) * width for label in each]
-        bars = axis.bar(
-            places, list(each.values()), width, color=COLOURS.get(name, OTHERS[k % len(OTHERS)]), label=name
-        )
+        colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
+        filling = "white" if name in BROKEN else colour  # no lower bound
+        bars = axis.bar(places, list(each.values()), width, color=filling, edgecolor=colour, lw=0.8, label=name)
         axis.bar_label(bars, fmt="{:.1f}", fontsize=6, padding=1, color=INK)
     axis.set_xticks(range(len(labels)), labels)
     axis.set_ylabel(y)

@@ -85,8 +85,9 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
     if center.dim() < 2:
         raise InputError(f"inputs have shape {tuple(center.shape)}; give a batch [B, ...]")
     radius = _one_each(eps, center, "eps")
-    if not bool((radius >= 0).all()) or not bool(radius.isfinite().all()):
-        raise InputError(f"eps is {eps}; give a finite radius of at least 0")
+    wrong = radius[~((radius >= 0) & radius.isfinite())]
+    if len(wrong):
+        raise InputError(f"eps is {float(wrong[0])}; give a finite radius of at least 0")
     wide = radius.reshape(-1, *[1] * (center.dim() - 1))
     lower = torch.where(wide > 0, round_down(center - wide), center)
     upper = torch.where(wide > 0, round_up(center + wide), center)

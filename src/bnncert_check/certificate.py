@@ -115,6 +115,8 @@ def _supported(header: dict[str, Any], tensors: Tensors, question: Question, mod
             return _boxes(header["evidence"], tensors, question, model), 1.0
         case "concentration":
             return _concentration(header["evidence"]["components"], tensors, question, model)
+        case "networks":
+            return _networks(header["evidence"], tensors, question, model)
     raise CannotCheck("unsupported", f"evidence of kind {header['kind']!r} is not known")
 
 
@@ -129,7 +131,7 @@ def _compare(claimed: Bounds, supported: Bounds) -> None:
 def _boxes(evidence: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> float:
     """The mass of a union of weight boxes, on each of which every row is positive."""
     (posterior, *others) = model.components
-    if others or posterior.family == "low-rank-normal":
+    if others or posterior.family in ("low-rank-normal", "empirical"):
         raise CannotCheck("unsupported", "boxes need a posterior of independent weights")
     boxes = [_box(evidence, i, tensors, posterior) for i in range(len(evidence["boxes"]))]
     for i, box in enumerate(boxes):
@@ -191,6 +193,31 @@ def _index(value: Any, count: int) -> int:
     if type(value) is not int or not 0 <= value < count:
         raise CannotCheck("malformed", f"{value!r} is not an index below {count}")
     return value
+
+
+def _networks(evidence: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> Bounds:
+    """The shares of an empirical posterior's networks that are verified on the region, and not refuted in it."""
+    if model.components[0].family != "empirical":
+        raise CannotCheck("unsupported", "a list of networks needs an empirical posterior")
+    samples, rows, offsets = model.components[0].fields["samples"], question.rows, question.offsets
+    verified = [_index(s, len(samples)) for s in evidence["verified"]]
+    refuted = [_index(s, len(samples)) for s, _, _ in evidence["refuted"]]
+    if len({*verified, *refuted}) != len(verified) + len(refuted):
+        raise Rejected("network-counted-twice", "a network is listed more than once")
+    for s in verified:
+        bounds = row_bounds(model, WeightBox(samples[s], samples[s]), question.region, rows, offsets)
+        if not (bounds > 0).all():
+            raise Rejected("row-not-positive", f"network {s} is not proved safe: bound {float(bounds.min())!r}")
+    for s, p, r in evidence["refuted"]:
+        point = tensors["points"][_index(p, len(tensors["points"]))]
+        point = numbers({"points": point}, "points", model.input_shape).reshape(-1)
+        if not question.region.contains(point, question.clip):
+            raise Rejected("point-outside-region", f"point {p} is not in the input region")
+        row = slice(_index(r, len(rows)), r + 1)
+        bound = row_bounds(model, WeightBox(samples[s], samples[s]), point_region(point), -rows[row], -offsets[row])
+        if not (bound >= 0).all():
+            raise Rejected("network-not-refuted", f"row {r} of network {s} is not proved to fail at point {p}")
+    return lower_float(arb(len(verified)) / len(samples)), upper_float(1 - arb(len(refuted)) / len(samples))
 
 
 def _concentration(components: list[dict[str, Any]], tensors: Tensors, question: Question, model: Model) -> Bounds:

@@ -67,10 +67,6 @@ class Conv:
         return window_places(self.shape, self.kernel, self.stride, self.padding)
 
     @property
-    def inputs(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def outputs(self) -> int:
         return self.channels * math.prod(self.places)
 

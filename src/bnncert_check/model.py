@@ -23,6 +23,7 @@ FIELDS = {
     "laplace": ("loc", "scale"),
     "student-t": ("loc", "scale", "df"),
     "low-rank-normal": ("mean", "std", "factor"),
+    "empirical": ("samples",),
 }
 ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with the (default) slope below 0
 NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
@@ -119,20 +120,37 @@ def _model(
 
 def _layers(architecture: dict[str, Any]) -> tuple[Layer, ...]:
     layers: list[Layer] = []
-    shape, start = tuple(architecture["input_shape"]), 0
+    shape, start = tuple(_whole(size, 1) for size in architecture["input_shape"]), 0
     for position, entry in enumerate(architecture["layers"]):
         kind, fields = entry["type"], {key: value for key, value in entry.items() if key != "type"}
-        if kind == "Flatten":
+        if kind == "Flatten" and not fields:
             shape = (math.prod(shape),)
             continue
         layer = _layer(kind, fields, shape, start, position)
         layers.append(layer)
         if isinstance(layer, Linear):
             start += layer.size
-        shape = _output_shape(layer, shape)
-    if start == 0:
-        raise CannotCheck("malformed", "the network has no weights")
+        shape = tuple(_whole(size, 1) for size in _output_shape(layer, shape))
+    if start == 0 or len(shape) != 1:
+        raise CannotCheck("malformed", f"the network has no weights, or gives {shape} instead of a vector")
     return tuple(layers)
+
+
+def _whole(value: Any, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise CannotCheck("malformed", f"{value!r} is not a whole number of at least {least}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise CannotCheck("malformed", f"{value!r} is neither true nor false")
+    return value
+
+
+def _pair(value: Any, least: int) -> Shape:
+    first, second = value
+    return _whole(first, least), _whole(second, least)
 
 
 def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position: int) -> Layer:
@@ -145,10 +163,10 @@ def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position
         if not 0 <= (slope or 0) < 1:
             raise CannotCheck("malformed", f"{kind} has slope {slope}")
     elif kind == "Dense":
-        layer = Dense(**{name: fields.pop(name) for name in ("inputs", "outputs", "bias")}, start=start)
-        expected = (layer.inputs,)
+        inputs, outputs = (_whole(fields.pop(name), 1) for name in ("inputs", "outputs"))
+        layer, expected = Dense(inputs, outputs, _flag(fields.pop("bias")), start), (inputs,)
     elif kind in ("Conv2d", "AvgPool2d", "MaxPool2d"):
-        kernel, stride = tuple(fields.pop("kernel")), tuple(fields.pop("stride"))
+        kernel, stride = (_pair(fields.pop(name), 1) for name in ("kernel", "stride"))
         expected = (shape[0], *shape[1:3])
         if kind == "MaxPool2d":
             layer = MaxPool(shape, kernel, stride)
@@ -156,8 +174,8 @@ def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position
             layer = Conv(shape, shape[0], kernel, stride, (0, 0), False, start, position, pool=True)
         else:
             expected = (fields.pop("in_channels"), *shape[1:3])
-            channels, padding, bias = (fields.pop(name) for name in ("out_channels", "padding", "bias"))
-            layer = Conv(shape, channels, kernel, stride, tuple(padding), bias, start, position)
+            channels, padding = _whole(fields.pop("out_channels"), 1), _pair(fields.pop("padding"), 0)
+            layer = Conv(shape, channels, kernel, stride, padding, _flag(fields.pop("bias")), start, position)
     else:
         raise CannotCheck("unsupported", f"layer {kind!r} is not known")
     if fields or expected not in (None, shape):
@@ -183,6 +201,8 @@ def _posterior(family: str, layers: tuple[Layer, ...], tensors: Tensors, prefix:
         raise CannotCheck("unsupported", f"posterior family {family!r} is not known")
     fields = {field: _gather(layers, tensors, prefix, field) for field in FIELDS[family]}
     posterior = Posterior(family, fields)
+    if family == "empirical":
+        return posterior
     ordered = family == "normal" or "low" not in fields or bool((fields["low"] <= fields["high"]).all())
     if not ordered or not (posterior.spread >= 0).all() or not (fields.get("df", np.ones(1)) > 0).all():
         raise CannotCheck("malformed", f"the {family} posterior has a negative scale or an empty interval")
@@ -190,17 +210,18 @@ def _posterior(family: str, layers: tuple[Layer, ...], tensors: Tensors, prefix:
 
 
 def _gather(layers: tuple[Layer, ...], tensors: Tensors, prefix: str, field: str) -> Array:
-    """One field of all weights as a flat vector [n], a factor as [n, k]."""
+    """One field of all weights as a flat vector [n], a factor as [n, k], samples as [S, n]."""
     parts: list[Array] = []
     for i, layer in enumerate(layer for layer in layers if isinstance(layer, Linear) and layer.size):
         for letter, shape in _parameters(layer).items():
             name = f"{prefix}{letter}{i}_{field}"
-            if field == "factor":
-                rank = tensors[name].shape[0]
-                parts.append(numbers(tensors, name, (rank, *shape)).reshape(rank, -1).T)
+            if field in ("factor", "samples"):
+                count = tensors[name].shape[0]
+                parts.append(numbers(tensors, name, (count, *shape)).reshape(count, -1).T)
             else:
                 parts.append(numbers(tensors, name, shape).reshape(-1))
-    return np.concatenate(parts)
+    joined = np.concatenate(parts)
+    return np.ascontiguousarray(joined.T) if field == "samples" else joined
 
 
 def _parameters(layer: Linear) -> dict[str, Shape]:

@@ -8,6 +8,7 @@ from bnncert.experiments.fig3 import FIG3
 from bnncert.experiments.fig4 import FIG4
 from bnncert.experiments.fig5 import FIG5
 from bnncert.experiments.noise import NOISE
+from bnncert.experiments.radii import RADII
 from bnncert.experiments.run import Experiment, Setting, run
 from bnncert.experiments.runtime import RUNTIME
 from bnncert.experiments.sigma import SIGMA
@@ -22,6 +23,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fig4": FIG4,
     "fig5": FIG5,
     "runtime": RUNTIME,
+    "radii": RADII,
     "epsilon": EPSILON,
     "sigma": SIGMA,
     "size": SIZE,

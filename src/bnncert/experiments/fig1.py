@@ -21,7 +21,7 @@ from bnncert.problem import Problem
 from bnncert.specification import ball, half_space
 from bnncert.union import union_mass
 
-SEED, EXTENT = 4, (-3.5, 3.5)
+SEED, EXTENT = 1, (-3.5, 3.5)  # four draws that differ enough to show the methods
 METHODS: dict[str, Sampling | PIE | GIE] = {
     "sampling": Sampling(samples=4, step=1.0, mean_first=False, budget=1000),
     "PIE": PIE(samples=4, step=1.0, mean_first=False, budget=1000),

@@ -113,7 +113,9 @@ def _normal(problem: Problem) -> Normal:
 
 def draw(rows: list[Row]) -> Figure:
     extent = (-rows[0]["extent"], rows[0]["extent"])
-    covers = {row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}") for row in rows}
+    covers = {
+        row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}" if row["boxes"] else "no safe box") for row in rows
+    }
     title = f"{rows[0]['network']}, image {rows[0]['image']}: covered part of a plane through weight space"
     labels = tuple(f"weight {weight}, in σ" for weight in rows[0]["weights"])
     return draw_covers(covers, np.array(rows[0]["safe"]), extent, title, (labels[0], labels[1]))

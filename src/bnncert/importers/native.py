@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from bnncert.correlated import LowRankNormal, Mixture
+from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.files import read_tensors, write_tensors
 from bnncert.network import Network, from_description
 from bnncert.posterior import FAMILIES, Normal, Posterior
 
 SCHEMA = "bnncert-posterior/1"
-SINGLE: dict[str, type[Posterior]] = {**FAMILIES, LowRankNormal.family: LowRankNormal}
+SINGLE: dict[str, type[Posterior]] = {**FAMILIES, LowRankNormal.family: LowRankNormal, Empirical.family: Empirical}
 
 
 def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, object]) -> None:
@@ -41,13 +42,13 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
 
 
 def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str, Tensor]:
-    """Every parameter of every field by name; a factor [n, k] as [k, *shape of the parameter]."""
+    """Every parameter of every field by name; a factor [n, k] as [k, *its shape], samples [S, n] as [S, *its shape]."""
     if isinstance(posterior, Mixture):
         parts = (_named(network, component, f"{i}.") for i, component in enumerate(posterior.components))
         return {name: value for part in parts for name, value in part.items()}
     tensors: dict[str, Tensor] = {}
     for field, values in posterior.tensors().items():
-        layers = network.split(values.cpu() if values.dim() == 1 else values.cpu().mT)
+        layers = network.split(values.cpu().mT if field == "factor" else values.cpu())
         flat = [value for layer in layers for value in layer]
         named = zip(network.parameters, flat, strict=True)
         tensors |= {f"{prefix}{name}_{field}": _compact(value) for name, value in named}
@@ -81,14 +82,15 @@ def _build(
 
 
 def _gather(network: Network, tensors: dict[str, Tensor], path: str, prefix: str, field: str) -> Tensor:
-    """One field of all parameters as a flat vector [n], a factor as [n, k]."""
+    """One field of all parameters as a flat vector [n], a factor as [n, k], samples as [S, n]."""
     parts = []
+    stacked = field in ("factor", "samples")
     for name, shape in network.parameters.items():
         value = tensors.get(f"{prefix}{name}_{field}")
-        expected = shape if value is None or field != "factor" else (*value.shape[:1], *shape)
+        expected = shape if value is None or not stacked else (*value.shape[:1], *shape)
         if value is None or tuple(value.shape) != expected or not value.is_floating_point():
             raise InputError(f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape {tuple(expected)}")
-        parts.append(value.double().flatten() if field != "factor" else value.double().flatten(1).mT)
+        parts.append(value.double().flatten(1).mT if stacked else value.double().flatten())
     if len({part.shape[1:] for part in parts}) != 1:
-        raise InputError(f"{path!r}: the factors of different parameters have different ranks")
-    return torch.cat(parts)
+        raise InputError(f"{path!r}: the {field} of different parameters are not equally many")
+    return torch.cat(parts).mT if field == "samples" else torch.cat(parts)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bnncert.correlated import Gaussian, LowRankNormal, Mixture
+from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.methods.outcome import Outcome
 from bnncert.methods.proof import Proof, prove
@@ -53,7 +54,8 @@ def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaus
     if isinstance(posterior, Normal | LowRankNormal):
         return (1.0,), (posterior,)
     raise InputError(
-        f"posterior family {posterior.family!r} is not Gaussian, which concentration needs; use sampling, pie or gie"
+        f"posterior family {posterior.family!r} is not Gaussian, which concentration needs; "
+        f"use {'enumeration' if isinstance(posterior, Empirical) else 'sampling, pie or gie'}"
     )
 
 

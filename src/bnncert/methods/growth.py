@@ -17,6 +17,7 @@ from torch import Tensor
 from bnncert.bounds import BOUNDS, linear
 from bnncert.bounds.batching import slices
 from bnncert.box import Box
+from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.posterior import Independent, sample
 from bnncert.problem import Problem
@@ -117,7 +118,7 @@ def independent(problem: Problem) -> Independent:
     if not isinstance(problem.posterior, Independent):
         raise InputError(
             f"posterior family {problem.posterior.family!r} gives no mass of boxes, which sampling, pie and gie need; "
-            "use method concentration"
+            f"use method {'enumeration' if isinstance(problem.posterior, Empirical) else 'concentration'}"
         )
     return problem.posterior
 

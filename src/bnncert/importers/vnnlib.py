@@ -1,0 +1,327 @@
+"""Questions from VNN-LIB 1.0 files, as the Verification of Neural Networks Competition uses them.
+
+A file declares inputs X_0, X_1, ... and outputs Y_0, Y_1, ... and asserts what makes a *counterexample*: the property
+holds for a network iff no x in the input box has outputs that satisfy the assertions. Each inequality a·y <= b of a
+counterexample becomes the row a·y - b > 0 of a safe network; equality is unsafe on both sides. So
+
+    unsafe iff one of several inequalities holds      is exactly: safe iff every row is positive,
+    unsafe iff several inequalities hold at once      is implied by one of their rows being positive everywhere.
+
+In the second case the row with the largest margin is taken, and P_safe of the rows is only a lower bound of P_safe.
+
+Decimals are exact fractions. A box is rounded outward, so that it holds all inputs that were asked about. A row is
+multiplied by a number that makes it whole; one that floats still cannot hold is made harder to satisfy, never easier.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from bnncert.box import Box
+from bnncert.errors import InputError
+from bnncert.importers.smtlib import Formula, Group, Inequality, commands, conjunction, head, normal_form, refusal
+from bnncert.network import Network
+from bnncert.specification import Region, Specification, explicit_box
+
+LARGEST = 32 * 2**20  # bytes of a file
+MOST_ENTRIES = 2**24  # of all input boxes together
+REACH = 2.0**20  # times its size in the middle of the box, an output may grow where a row's coefficients were rounded
+WAYS = (-math.inf, math.inf)  # in which the ends of a box are rounded
+VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,7})")
+IGNORED = ("set-logic", "set-info", "set-option")
+SECOND = ("vnnlib-version", "declare-network")
+
+CONJUNCTION = "counterexamples must satisfy several output inequalities at once: one of them is refuted everywhere"
+ROUNDED_ROWS = "an output inequality cannot be written in floats: a slightly harder one is certified"
+ROUNDED_BOX = "an input interval cannot be written in floats: a slightly larger one is certified"
+
+Open: TypeAlias = dict[int, tuple[Fraction | None, Fraction | None]]  # intervals that may still lack an end
+Closed: TypeAlias = tuple[tuple[Fraction, Fraction], ...]
+Case: TypeAlias = tuple[Closed, tuple[list[Inequality], ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """No counterexample exists if every specification, one an input box, is safe.
+
+    exact: whether the converse holds too. If not, lower bounds of P_safe stay valid and upper bounds do not; `notes`
+    say why.
+    """
+
+    specifications: tuple[Specification, ...]
+    exact: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Property:
+    """What a file says: the number of outputs, and for every input box the unsafe output sets.
+
+    An output set is a list of inequalities that hold at once; an output in any of the sets is a counterexample.
+    """
+
+    outputs: int
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """coefficients·y + offset > 0 refutes an inequality, where `limited` outputs stay below the reach."""
+
+    coefficients: tuple[float, ...]
+    offset: float
+    limited: tuple[int, ...] = ()
+    exact: bool = True
+
+
+def load_vnnlib(path: str | Path, network: Network, weights: Tensor) -> Query:
+    """The file's question about `network`; the network `weights` (the mean, say) chooses among conjuncts."""
+    path = Path(path)
+    try:
+        return _query(parse(_read(path)), network, weights.detach().cpu())
+    except InputError as error:
+        raise InputError(f"{str(path)!r}, {error}") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"the file is larger than {LARGEST >> 20} MiB; refused")
+        return path.read_bytes().decode("ascii")
+    except OSError as error:
+        raise InputError(f"the file cannot be read ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start} is not ASCII: this is no VNN-LIB text (unpack a .gz first)") from error
+
+
+# ------------------------------------------------------------------------------------------------- what a file says
+
+
+def parse(text: str) -> Property:
+    """Inputs, outputs and counterexamples of a file; an `InputError` with its line for anything else."""
+    declared: set[str] = set()
+    asserted: list[Formula] = []
+    line = 1
+    for command in commands(text):
+        match head(command):
+            case "declare-const":
+                declared.add(_declared(command, declared))
+            case "assert":
+                line = command.line
+                asserted.append(normal_form(_asserted(command), declared, line))
+            case word if word in SECOND:
+                raise refusal(command.line, "this is VNN-LIB 2.0; give the property in version 1.0")
+            case word if word not in IGNORED:
+                raise refusal(command.line, f"command {word[:40]!r} is not supported; supported: declare-const, assert")
+    inputs, outputs = _count(declared, "X"), _count(declared, "Y")
+    return Property(outputs, _cases(asserted, inputs, line))
+
+
+def _declared(command: Group, before: set[str]) -> str:
+    match command.items:
+        case [_, str(name), "Real"] if VARIABLE.fullmatch(name) and name not in before:
+            return name
+    raise refusal(command.line, "give (declare-const X_0 Real), with X_i or Y_i and each of them once")
+
+
+def _asserted(command: Group) -> str | Group:
+    if len(command.items) != 2:
+        raise refusal(command.line, f"assert takes one formula, not {len(command.items) - 1}")
+    return command.items[1]
+
+
+def _count(declared: set[str], letter: str) -> int:
+    names = {name for name in declared if name[0] == letter}
+    missing = [f"{letter}_{i}" for i in range(len(names) or 1) if f"{letter}_{i}" not in names]
+    if missing:
+        raise InputError(f"variable {missing[0]} is not declared; declare {letter}_0, {letter}_1, ... without gaps")
+    return len(names)
+
+
+def _cases(asserted: Sequence[Formula], inputs: int, line: int) -> tuple[Case, ...]:
+    """The unsafe output sets of every input box that is not empty."""
+    # What holds in every case is read once: most files bound their inputs there.
+    certain = [inequality for formula in asserted if len(formula) == 1 for inequality in formula[0]]
+    everywhere = _box({}, [inequality for inequality in certain if _about(inequality) == "X"])
+    always = [inequality for inequality in certain if _about(inequality) == "Y"]
+    found: dict[frozenset[object], tuple[Open, list[list[Inequality]]]] = {}
+    for case in [] if _empty(everywhere) else conjunction([f for f in asserted if len(f) != 1], line):
+        box = _box(everywhere, [inequality for inequality in case if _about(inequality) == "X"])
+        own = {i: interval for i, interval in box.items() if everywhere.get(i) != interval}
+        if not _empty(own):
+            _, unsafe = found.setdefault(frozenset(own.items()), (own, []))
+            unsafe.append([*always, *(inequality for inequality in case if _about(inequality) == "Y")])
+    if not found:
+        raise InputError("the assertions contradict each other: there is no counterexample, whatever the network")
+    if not all(together for _, unsafe in found.values() for together in unsafe):
+        raise InputError("outputs are not restricted: every input of a box is a counterexample")
+    if len(found) * inputs > MOST_ENTRIES:
+        raise InputError(f"{len(found)} boxes of {inputs} inputs are too many; split the file")
+    return tuple((_closed({**everywhere, **own}, inputs), tuple(unsafe)) for own, unsafe in found.values())
+
+
+def _about(inequality: Inequality) -> str:
+    """X or Y: what it speaks of."""
+    letters = {name[0] for name in inequality.coefficients}
+    if len(letters) > 1:
+        raise refusal(inequality.line, "an inequality over inputs and outputs together is not supported")
+    return letters.pop()
+
+
+def _box(within: Open, inequalities: Sequence[Inequality]) -> Open:
+    """The intervals that the inequalities, each of one input, leave of those they are within."""
+    box: Open = {}
+    for inequality in inequalities:
+        if len(inequality.coefficients) > 1:
+            raise refusal(inequality.line, "an inequality over several inputs is not supported: regions are boxes")
+        ((name, factor),) = inequality.coefficients.items()
+        index, end = int(name[2:]), inequality.bound / factor
+        low, high = box.get(index, within.get(index, (None, None)))
+        if factor > 0:
+            box[index] = (low, end if high is None else min(high, end))
+        else:
+            box[index] = (end if low is None else max(low, end), high)
+    return box
+
+
+def _empty(box: Open) -> bool:
+    return any(low is not None and high is not None and low > high for low, high in box.values())
+
+
+def _closed(box: Open, inputs: int) -> Closed:
+    """All intervals in order; each must have both ends."""
+    intervals = []
+    for i in range(inputs):
+        low, high = box.get(i, (None, None))
+        if low is None or high is None:
+            raise InputError(f"variable X_{i} has no {'lower' if low is None else 'upper'} bound; give both ends")
+        intervals.append((low, high))
+    return tuple(intervals)
+
+
+# ------------------------------------------------------------------------------------------------- what it asks of us
+
+
+def _query(said: Property, network: Network, weights: Tensor) -> Query:
+    inputs = len(said.cases[0][0])
+    if inputs != math.prod(network.input_shape) or said.outputs != network.outputs:
+        raise InputError(
+            f"the file has {inputs} inputs and {said.outputs} outputs, the network takes "
+            f"{network.input_shape} and has {network.outputs}; give matching ones"
+        )
+    specifications: list[Specification] = []
+    notes: dict[str, None] = {}
+    for box, unsafe in said.cases:
+        region, exact = _region(box, network)
+        outputs = network.forward(weights, region.center)[0]
+        reach = _reach(outputs)
+        rows: dict[Row, None] = {}
+        for together in unsafe:
+            refutations = [_row(inequality, network.outputs, reach) for inequality in _tightest(together)]
+            rows[max(refutations, key=lambda row: _margin(row, outputs))] = None
+            notes |= {CONJUNCTION: None} if len(refutations) > 1 else {}
+        notes |= {} if exact else {ROUNDED_BOX: None}
+        notes |= {} if all(row.exact for row in rows) else {ROUNDED_ROWS: None}
+        specifications.append(_specification(region, list(rows), reach))
+    return Query(tuple(specifications), not notes, tuple(notes))
+
+
+def _region(box: Closed, network: Network) -> tuple[Region, bool]:
+    """The box rounded outward, and whether the points that upper bounds are proved at lie in the box itself."""
+    ends = [[_rounded(end, way) for end in side] for side, way in zip(zip(*box, strict=True), WAYS, strict=True)]
+    lower, upper = (torch.tensor(side, dtype=torch.float64).reshape(1, *network.input_shape) for side in ends)
+    region = explicit_box(Box(lower, upper))
+    inner = region.inner()
+    points = zip(inner.lower.flatten().tolist(), inner.upper.flatten().tolist(), strict=True)
+    return region, all(low <= l and u <= high for (low, high), (l, u) in zip(box, points, strict=True))
+
+
+def _reach(outputs: Tensor) -> float:
+    """A power of two far above every output."""
+    largest = float(outputs.abs().max())
+    return REACH * 2.0 ** (math.frexp(largest)[1] if 1 < largest < 2.0**500 else 0)
+
+
+def _rounded(value: Fraction, towards: float) -> float:
+    """The nearest float that does not lie on the other side of the value."""
+    try:
+        found = float(value)
+    except OverflowError as error:
+        raise InputError("a constant is larger than every float; rescale the property") from error
+    beyond = found > value if towards < 0 else found < value
+    return math.nextafter(found, towards) if beyond else found
+
+
+def _tightest(together: Sequence[Inequality]) -> list[Inequality]:
+    """Of inequalities with the same left side, the one that implies the others."""
+    found: dict[frozenset[tuple[str, Fraction]], Inequality] = {}
+    for inequality in together:
+        key = frozenset(inequality.coefficients.items())
+        if key not in found or inequality.bound < found[key].bound:
+            found[key] = inequality
+    return list(found.values())
+
+
+def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
+    """a·y <= b refuted: a·y - b > 0, in floats.
+
+    Multiplied by a common denominator if that makes it exact. Otherwise the offset is rounded down. Where coefficients
+    must be rounded, by r_j, Σ r_j·reach is taken off too, which covers outputs of at most the reach.
+    """
+    exact = [inequality.coefficients.get(f"Y_{j}", Fraction(0)) for j in range(outputs)]
+    scale = _common([*exact, inequality.bound]) or _common(exact) or 1 / max(map(abs, exact))
+    coefficients = tuple(float(value * scale) for value in exact)
+    errors = [abs(value * scale - Fraction(near)) for value, near in zip(exact, coefficients, strict=True)]
+    target = -inequality.bound * scale - sum(errors) * Fraction(reach)
+    offset = _rounded(target, -math.inf)
+    limited = tuple(j for j, error in enumerate(errors) if error)
+    return Row(coefficients, offset, limited, not limited and Fraction(offset) == target)
+
+
+def _common(values: Sequence[Fraction]) -> Fraction | None:
+    """The factor that makes the values whole numbers without a common divisor, if floats hold those."""
+    factor = Fraction(math.lcm(*(v.denominator for v in values)), math.gcd(*(v.numerator for v in values)))
+    return factor if all(_is_float(value * factor) for value in values) else None
+
+
+def _is_float(value: Fraction) -> bool:
+    try:
+        return Fraction(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def _margin(row: Row, outputs: Tensor) -> float:
+    """How far the outputs are on the safe side."""
+    values: list[float] = outputs.tolist()
+    signed = sum(a * y for a, y in zip(row.coefficients, values, strict=True)) + row.offset
+    return signed / math.hypot(*row.coefficients)
+
+
+def _specification(region: Region, rows: Sequence[Row], reach: float) -> Specification:
+    """The rows, and for every output that they need limited -reach < y < reach."""
+    matrix = torch.tensor([row.coefficients for row in rows], dtype=torch.float64)
+    limited = sorted({j for row in rows for j in row.limited})
+    unit = torch.eye(matrix.shape[1], dtype=torch.float64)[limited]
+    matrix = torch.cat([matrix, unit, -unit])
+    offsets = torch.tensor([row.offset for row in rows] + [reach] * (2 * len(limited)), dtype=torch.float64)
+    label = _label(matrix, offsets)
+    labels = None if label is None else torch.tensor([label])
+    return Specification(region, matrix.unsqueeze(0), offsets.unsqueeze(0), labels)
+
+
+def _label(rows: Tensor, offsets: Tensor) -> int | None:
+    """The class that every row puts before another one, if that is what the rows say."""
+    label, rivals = int(rows[0].argmax()), rows.argmin(-1)
+    identity = torch.eye(rows.shape[1], dtype=torch.float64)
+    says = torch.equal(rows, identity[label] - identity[rivals]) and not bool(offsets.any())
+    return label if says and not bool((rivals == label).any()) else None

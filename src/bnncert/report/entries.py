@@ -1,0 +1,254 @@
+"""Entries of a report: a result with what its certificate shows and what the independent checker said of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from bnncert.box import Box
+from bnncert.certificate import Certificate, read_certificate
+from bnncert.errors import InputError
+from bnncert.methods.growth import GrownBox, Rule
+from bnncert.network import Network
+from bnncert.posterior import Independent, Posterior
+from bnncert.problem import Problem
+from bnncert.report.cross_section import CrossSection, cross_section
+from bnncert.report.evidence import in_words
+from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
+from bnncert.results import RESULTS, StoredResult
+from bnncert.specification import Specification, ball
+
+CHECK = "check.json"  # in a result folder: what the checker printed
+ACCEPT = "ACCEPT"
+VERDICTS = {ACCEPT: "accepted", "REJECT": "rejected", "ERROR": "not checkable"}
+DIGESTS = ("posterior", "architecture", "specification", "problem")
+UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
+Model: TypeAlias = tuple[Network, Posterior]
+
+
+@dataclass(frozen=True)
+class CheckerVerdict:
+    """What the independent checker said of one result."""
+
+    status: str
+    code: str | None
+    message: str
+    supported: tuple[float, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """The clean input, and the counterexample beside it where there is one: itself, and its scaled difference."""
+
+    clean: Pixels
+    point: Pixels | None = None
+    change: Pixels | None = None
+    largest: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """Everything the page says of one input.
+
+    facts: what a person may look up, by name. words: the evidence. Where nothing is claimed there is no certificate,
+    and so no evidence, picture or cross-section.
+    """
+
+    result: StoredResult
+    verdict: CheckerVerdict | None
+    facts: Mapping[str, str]
+    words: Sequence[str] = ()
+    picture: Picture | None = None
+    section: CrossSection | None = None
+
+
+def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
+    """What `bnncert check FOLDER --json` printed into check.json, a verdict a result; None without that file."""
+    path = folder / CHECK
+    if not path.is_file():
+        return None
+    again = "check again: " + check_command(folder)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["certificates"]
+        if len(found) != len(results):
+            raise InputError(f"{str(path)!r} holds {len(found)} verdicts for {len(results)} results; {again}")
+        verdicts = [_verdict(entry) for entry in found]
+        for number, (entry, result) in enumerate(zip(found, results, strict=True), 1):
+            if not _same_question(entry, result, number):
+                raise InputError(f"{str(path)!r} speaks of other results than line {number} of this folder; {again}")
+    except InputError:
+        raise
+    except (*UNREADABLE, OSError) as error:
+        raise InputError(f"{str(path)!r} is not what the checker prints ({error!r}); {again}") from error
+    return verdicts
+
+
+def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
+    if entry["status"] not in VERDICTS:
+        raise ValueError(f"status is {entry['status']!r}")
+    supported = entry["supported"] and (float(entry["supported"][0]), float(entry["supported"][1]))
+    code = entry["code"]
+    return CheckerVerdict(entry["status"], None if code is None else str(code), str(entry["message"]), supported)
+
+
+def _same_question(entry: dict[str, Any], result: StoredResult, number: int) -> bool:
+    """Whether a verdict can be of this line: it names it or its certificate, and accepts nothing but what it claims."""
+    path, claimed, line = str(entry["path"]), entry["claimed"], f"{RESULTS}:{number}"
+    if claimed is not None and tuple(claimed) != (result.lower, result.upper):
+        return False
+    if entry["status"] == ACCEPT and result.certificate is not None:
+        asked = claimed is not None and entry["eps"] in (None, result.eps) and entry["label"] == result.label
+        return asked and path.endswith(result.certificate)
+    return path.endswith((line, result.certificate or line))
+
+
+def check_command(folder: Path) -> str:
+    name = shlex.quote(str(folder))
+    return f"bnncert check {name} --posterior POSTERIOR --json > {shlex.quote(str(folder / CHECK))}"
+
+
+def read_entry(folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None) -> Entry:
+    """A result with what its certificate shows; with a model, also the cross-section through its weights."""
+    if result.certificate is None:
+        if (result.lower, result.upper) != (0, 1):
+            raise InputError(f"input {result.index} claims something and names no certificate; certify again")
+        return Entry(result, verdict, _facts(result, verdict, None))
+    path = _inside(folder, result.certificate)
+    certificate = read_certificate(path)
+    try:
+        _compare(certificate, result)
+        point = _counterexample(certificate)
+        section = _section(certificate, point, model, result.seed) if model else None
+        facts = _facts(result, verdict, certificate.header)
+        return Entry(result, verdict, facts, in_words(certificate), _picture(certificate, point), section)
+    except InputError as error:
+        raise InputError(f"{str(path)!r}: {error}") from error
+    except UNREADABLE as error:
+        raise InputError(f"{str(path)!r} is not a certificate of bnncert ({error!r}); certify again") from error
+
+
+def _facts(result: StoredResult, verdict: CheckerVerdict | None, header: Mapping[str, Any] | None) -> dict[str, str]:
+    """In the order in which a person asks: the claim, who checked it, what was asked, how it was found."""
+    bounds = {"certified lower bound": repr(result.lower), "certified upper bound": repr(result.upper)}
+    found = {"bound calls": str(result.bound_calls), "seconds": repr(result.seconds), "seed": str(result.seed)}
+    asked = {"ε": repr(result.eps)} | (_region(header) if header else {}) | {"method": result.method}
+    origin = _origin(header, str(result.certificate)) if header else {}
+    return bounds | _checked(verdict) | _estimated(result) | asked | found | origin
+
+
+def _checked(verdict: CheckerVerdict | None) -> dict[str, str]:
+    if verdict is None:
+        return {}
+    facts = {"independent check": VERDICTS[verdict.status]}
+    if verdict.code or verdict.message:
+        facts["reason"] = ": ".join(filter(None, (verdict.code, verdict.message)))
+    if verdict.supported:
+        facts["supported by the checker"] = f"{verdict.supported[0]!r} to {verdict.supported[1]!r}"
+    return facts
+
+
+def _estimated(result: StoredResult) -> dict[str, str]:
+    drawn = result.estimate
+    if drawn is None:
+        return {}
+    text = (
+        f"{drawn.low!r} to {drawn.high!r} with {drawn.confidence:.0%} confidence; of {drawn.samples} networks drawn, "
+        f"{drawn.verified} are robust and {drawn.samples - drawn.survived} are not"
+    )
+    return {"estimated, not certified": text}
+
+
+def _region(header: Mapping[str, Any]) -> dict[str, str]:
+    region, clip = header["region"], header["region"]["clip"]
+    return {
+        "norm": str(region["norm"]),
+        "clip": "none" if clip is None else f"{float(clip[0]):g} to {float(clip[1]):g}",
+    }
+
+
+def _origin(header: Mapping[str, Any], name: str) -> dict[str, str]:
+    options = {key: value for key, value in header["method"].items() if key != "name"}
+    facts = {
+        "kind of evidence": str(header["kind"]),
+        "certificate": name,
+        "options": ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in options.items()),
+        "made with": ", ".join(f"{key} {value}" for key, value in header["versions"].items()),
+    }
+    return facts | {f"digest of the {key}": str(header["digests"][key]) for key in DIGESTS}
+
+
+def _plain(value: object) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
+def _compare(certificate: Certificate, result: StoredResult) -> None:
+    claim = certificate.header["claim"]
+    if (float.fromhex(claim["lower"]), float.fromhex(claim["upper"])) != (result.lower, result.upper):
+        raise InputError("claims other bounds than its line of results.jsonl; certify again")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = folder / name
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
+        inside = False
+    if not inside:
+        raise InputError(f"certificate {name!r} is not a path inside {str(folder)!r}; certify again")
+    if not path.is_file():
+        raise InputError(f"certificate {str(path)!r} is missing; put it back or certify again")
+    return path
+
+
+def _counterexample(certificate: Certificate) -> Tensor | None:
+    """The stored point of the heaviest component that has one; boxes have none."""
+    components = certificate.header["evidence"].get("components", [])
+    refuted = [i for i, component in enumerate(components) if component["upper"]]
+    if not refuted:
+        return None
+    heaviest = max(refuted, key=lambda i: float.fromhex(components[i]["weight"]))
+    point = certificate.tensors[f"c{heaviest}.point"]
+    if point.shape != certificate.tensors["x"].shape:
+        raise ValueError("the counterexample has another shape than the input")
+    return point
+
+
+def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:
+    image = as_image(certificate.tensors["x"])
+    if image is None:
+        return None
+    clip = certificate.header["region"]["clip"]
+    values = value_range(image, None if clip is None else (float(clip[0]), float(clip[1])))
+    other = None if point is None else as_image(point)
+    if other is None:
+        return Picture(to_pixels(image, values))
+    return Picture(to_pixels(image, values), to_pixels(other, values), *difference(image, other))
+
+
+def _section(certificate: Certificate, point: Tensor | None, model: Model, seed: int) -> CrossSection | None:
+    network, posterior = model
+    digests, tensors = certificate.header["digests"], certificate.tensors
+    if (digests["architecture"], digests["posterior"]) != (network.digest, posterior.digest):
+        raise InputError("speaks of another posterior; give --posterior the one that was certified")
+    condition = Specification(ball(tensors["x"].unsqueeze(0), 0), tensors["rows"][None], tensors["offsets"][None])
+    problem = Problem(network, posterior, condition)
+    return cross_section(problem, point, _boxes(certificate, posterior), abs(seed))
+
+
+def _boxes(certificate: Certificate, posterior: Posterior) -> list[Box]:
+    """The boxes of weights that were proved safe."""
+    if certificate.header["kind"] != "boxes" or not isinstance(posterior, Independent):
+        return []
+    evidence, tensors = certificate.header["evidence"], certificate.tensors
+    rule = Rule(**evidence["growth"])
+    grown = [
+        GrownBox(box["draw"], tensors.get(f"center{i}", posterior.center), box["steps"], tensors.get(f"signs{i}"))
+        for i, box in enumerate(evidence["boxes"])
+    ]
+    return [box.box(rule, posterior.spread) for box in grown]

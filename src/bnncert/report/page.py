@@ -1,0 +1,293 @@
+"""The HTML report of a result folder: one file that needs no network, with every number and where it comes from.
+
+Numbers come from results.jsonl, pictures and words from the certificates, verdicts from what the independent checker
+printed. The report proves nothing itself; it says what is certified, what is estimated and what was checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from bnncert.display import percent, progress
+from bnncert.errors import InputError
+from bnncert.files import write_atomically
+from bnncert.importers import load_posterior
+from bnncert.report.cross_section import REACH, SIDE, unit
+from bnncert.report.entries import ACCEPT, VERDICTS, Entry, check_command, read_entry, read_verdicts
+from bnncert.report.pictures import data_uri, shrink
+from bnncert.results import STATUSES, read_results
+from bnncert.version import __version__
+
+PAGE = "report.html"
+BYTES_EACH = 2_900  # of the page an input, for at least THOUSAND inputs; what does not fit is left out, and said so
+THUMBNAIL_BYTES_EACH = 1_250  # of these
+THOUSAND = 1_000
+THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
+SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
+PROVENANCE = ("digest of the posterior", "digest of the architecture", "kind of evidence", "made with")
+NAMED = 4  # different values of a setting that are written out
+MEANING = {
+    "certified": "a lower bound above 0 is proved.",
+    "unverified": "no lower bound above 0 was proved. This alone does not make the input unsafe; an upper bound can.",
+    "misclassified": "the network at the posterior’s centre is wrong on the clean input. Counts as nothing proved.",
+    "error": "the computation failed. Nothing is known.",
+}
+
+
+def write_report(folder: Path, posterior: Path | None = None, out: Path | None = None) -> Path:
+    """Write the page of a result folder, by default into it, and return its path.
+
+    posterior: the posterior that was certified, for cross-sections through its centre.
+    """
+    path = out or folder / PAGE
+    results = read_results(folder)
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"--out {str(path)!r} must be a file in a folder that exists")
+    verdicts = read_verdicts(folder, results)
+    model = load_posterior(posterior) if posterior else None
+    entries = []
+    with progress("reading") as bar:
+        task = bar.add_task("reading", total=len(results), note="")
+        for i, result in enumerate(results):
+            entries.append(read_entry(folder, result, verdicts[i] if verdicts else None, model))
+            bar.advance(task)
+    page = render(folder, entries, unit(model[1]) if model else None)
+    try:
+        write_atomically(path, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError(f"--out {str(path)!r} cannot be written ({error.strerror}); name another") from error
+    return path
+
+
+def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
+    """The page; unit is what the cross-sections' axes count, None where no posterior was given."""
+    thumbnails, factor = _thumbnails(entries)
+    figures = [_figure(entry, factor) for entry in entries]
+    page = _template(_context(folder, entries, thumbnails, unit))
+    room = BYTES_EACH * max(THOUSAND, len(entries)) - len(page([None] * len(entries)).encode("utf-8", "replace"))
+    return page(_fitting(figures, room))
+
+
+def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
+    """The page as a function of its figures."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+    template = environment.from_string(_shipped("report.html.jinja"))
+    style, script = _shipped("report.css"), _shipped("report.js")
+    context |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
+    return lambda figures: template.render(context, data=context["data"] | {"figures": figures})
+
+
+def _shipped(name: str) -> str:
+    return (files("bnncert.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Content security: the page's own style and script, pictures inside the page, and nothing from anywhere."""
+    own = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return (
+        f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _context(
+    folder: Path, entries: Sequence[Entry], thumbnails: Sequence[str | None], unit: str | None
+) -> dict[str, Any]:
+    results, bounds = [entry.result for entry in entries], [_believed(entry) for entry in entries]
+    counts = Counter(result.status for result in results)
+    return {
+        "name": folder.resolve().name,
+        "version": __version__,
+        "inputs": len(entries),
+        "mean": _mean(bounds),
+        "settings": _shared(entries, SETTINGS),
+        "provenance": _shared(entries, PROVENANCE),
+        "statuses": [(status, counts[status], MEANING[status]) for status in STATUSES],
+        "labels": sorted({result.label for result in results if result.label is not None}),
+        "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
+        "chart": _chart(bounds),
+        "thresholds": _thresholds(bounds),
+        "estimated": any(result.estimate for result in results),
+        "check": _check(entries),
+        "check_command": check_command(folder),
+        "verdict_words": VERDICTS,
+        "rows": [_row(entry, uri) for entry, uri in zip(entries, thumbnails, strict=True)],
+        "unit": unit,
+        "data": _data(entries, unit),
+    }
+
+
+def _believed(entry: Entry) -> tuple[float, float]:
+    """The bounds of an entry; 0 to 1, which is to say nothing, where the checker did not accept them."""
+    accepted = entry.verdict is None or entry.verdict.status == ACCEPT
+    return (entry.result.lower, entry.result.upper) if accepted else (0.0, 1.0)
+
+
+def _mean(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    lower, upper = (math.fsum(ends) / len(bounds) for ends in zip(*bounds, strict=True))
+    return {"lower": percent(lower), "upper": percent(upper, up=True), "bar": _bar(lower, upper)}
+
+
+def _bar(lower: float, upper: float) -> dict[str, str]:
+    """Percent of a bar's width: how much is proved safe, where proved unsafe begins and how much that is."""
+    return {"safe": f"{100 * lower:.2f}", "from": f"{100 * upper:.2f}", "unsafe": f"{100 * (1 - upper):.2f}"}
+
+
+def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, str]]:
+    """What all entries have in common, name and value; where they differ, the values or how many."""
+    found = []
+    for name in names:
+        values = list(dict.fromkeys(entry.facts[name] for entry in entries if name in entry.facts))
+        text = ", ".join(value or "–" for value in values) or "not stored: no result has a certificate"
+        found.append((name, text if len(values) <= NAMED else f"{len(values)} different ones"))
+    return found
+
+
+def _chart(bounds: Sequence[tuple[float, float]]) -> dict[str, str]:
+    """Inputs in order of their bounds: the area below the lower bounds, and the one above the upper bounds.
+
+    One unit wide an input, 100 high. Both areas are exact means: of what is proved safe, and of what is proved unsafe.
+    """
+    ordered = sorted(bounds)
+    return {
+        "safe": _area([lower for lower, _ in ordered], 100),
+        "unsafe": _area([upper for _, upper in ordered], 0),
+    }
+
+
+def _area(probabilities: Sequence[float], base: int) -> str:
+    """An SVG path of steps, one an input, from the line y = base."""
+    x, path = 0, f"M0 {base}"
+    for height, same in groupby(f"{100 * (1 - probability):.2f}" for probability in probabilities):
+        x += len(list(same))
+        path += f"V{height}H{x}"
+    return f"{path}V{base}Z"
+
+
+def _thresholds(bounds: Sequence[tuple[float, float]]) -> list[tuple[str, int, int]]:
+    """For each p: inputs whose P_safe is at least p for certain, and those for which it is not ruled out."""
+    above = [("> 0 %", sum(lower > 0 for lower, _ in bounds), sum(upper > 0 for _, upper in bounds))]
+    return above + [
+        (f"≥ {100 * p:.6g} %", sum(lower >= p for lower, _ in bounds), sum(upper >= p for _, upper in bounds))
+        for p in THRESHOLDS
+    ]
+
+
+def _check(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """How many results the checker accepted, and the mean as claimed; None if it was not run."""
+    verdicts = Counter(entry.verdict.status for entry in entries if entry.verdict)
+    if not verdicts:
+        return None
+    counts = [f"{verdicts[status]} {word}" for status, word in VERDICTS.items() if verdicts[status]]
+    claimed = _mean([(entry.result.lower, entry.result.upper) for entry in entries])
+    return {"counts": ", ".join(counts), "all": verdicts[ACCEPT] == len(entries), "claimed": claimed}
+
+
+def _row(entry: Entry, thumbnail: str | None) -> dict[str, Any]:
+    result, drawn = entry.result, entry.result.estimate
+    return {
+        "result": result,
+        "thumbnail": thumbnail,
+        "lower": percent(result.lower),
+        "upper": percent(result.upper, up=True),
+        "bar": _bar(result.lower, result.upper),
+        "seconds": f"{result.seconds:.3f}",
+        "estimate": f"{100 * drawn.low:.1f}–{100 * drawn.high:.1f} %" if drawn else "–",
+        "verdict": entry.verdict.status if entry.verdict else None,
+    }
+
+
+def _thumbnails(entries: Sequence[Entry]) -> tuple[list[str | None], int]:
+    """Pictures of the clean inputs, and by what factor they had to be made smaller to leave room for the rest."""
+    pixels = [entry.picture.clean if entry.picture else None for entry in entries]
+    largest = max((max(own.shape[:2]) for own in pixels if own is not None), default=1)
+    factor = 1
+    while True:
+        uris = [None if own is None else data_uri(shrink(own, factor)) for own in pixels]
+        size = sum(len(uri) for uri in uris if uri)
+        if size <= THUMBNAIL_BYTES_EACH * max(THOUSAND, len(entries)) or factor >= largest:
+            return uris, factor
+        factor *= 2
+
+
+def _figure(entry: Entry, factor: int) -> dict[str, Any] | None:
+    """What is drawn when an entry is opened: the counterexample, the cross-section."""
+    figure: dict[str, Any] = {}
+    picture, section = entry.picture, entry.section
+    if picture and picture.point is not None and picture.change is not None:
+        uris = [data_uri(shrink(pixels, factor)) for pixels in (picture.point, picture.change)]
+        figure["point"] = [*uris, f"{picture.largest:.3g}"]
+    if section:
+        figure["section"] = [section.runs, len(section.wrong_at)]
+    return figure or None
+
+
+def _caption(entry: Entry, unit: str | None) -> str:
+    """What the cross-section shows, or why there is none."""
+    if entry.result.certificate is None:
+        return "Nothing is claimed for this input, so neither it nor any evidence is stored."
+    if unit is None:
+        return "For a cross-section through the posterior, give the report --posterior FILE."
+    if entry.section is None:
+        return "No cross-section: no standard deviations, or a smallest margin that two random weights do not move."
+    points = ("On the clean input", "on the counterexample")
+    ways = "; ".join(f"{name} {_wrong_at(at, unit)}" for name, at in zip(points, entry.section.wrong_at, strict=False))
+    return f"{ways}. {_marked(entry)}"
+
+
+def _wrong_at(distance: float | None, unit: str) -> str:
+    if distance is None:
+        return f"no network up to {REACH:g} {unit} along the dangerous direction is wrong"
+    if distance == 0:
+        return "the network at the centre is already wrong"
+    return f"networks are wrong from {distance:g} {unit} along the dangerous direction"
+
+
+def _marked(entry: Entry) -> str:
+    if entry.facts["kind of evidence"] == "boxes":
+        return (
+            "Marked: inside the proved boxes." if entry.section and entry.section.boxed else "No proved box meets it."
+        )
+    return "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
+
+
+def _fitting(figures: Sequence[object], room: int) -> list[object]:
+    """The figures in order while there is room for them; "left out" instead of those that do not fit."""
+    kept: list[object] = []
+    for figure in figures:
+        size = len(json.dumps(figure, ensure_ascii=False).encode())
+        fits = figure is None or size <= room
+        room -= size if fits else 0
+        kept.append(figure if fits else "left out")
+    return kept
+
+
+def _data(entries: Sequence[Entry], unit: str | None) -> dict[str, Any]:
+    """What the page's script needs: numbers by column, and what each entry tells, every text once."""
+    texts: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    results = [entry.result for entry in entries]
+    columns = ("index", "label", "predicted", "status", "lower", "upper", "seconds")
+    data: dict[str, Any] = {name: [getattr(result, name) for result in results] for name in columns}
+    data["estimate"] = [result.estimate.low if result.estimate else None for result in results]
+    data["verdict"] = [entry.verdict.status if entry.verdict else None for entry in entries]
+    data["facts"] = [[(number(name), number(value)) for name, value in entry.facts.items()] for entry in entries]
+    data["captions"] = [number(_caption(entry, unit)) for entry in entries]
+    data["words"] = [[number(sentence) for sentence in entry.words] for entry in entries]
+    return data | {"texts": list(texts), "side": SIDE, "reach": REACH, "unit": unit}
