@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ QUICK = Setting(quick=True)
 
 
 @pytest.fixture
-def digits_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def digits_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No other data set can be had."""
     original = subjects.load_inputs
 
@@ -28,8 +28,10 @@ def digits_only(monkeypatch: pytest.MonkeyPatch) -> None:
             raise InputError(f"data set {name!r} cannot be had")
         return original(name)
 
-    subjects._inputs.cache_clear()
     monkeypatch.setattr(subjects, "load_inputs", only_digits)
+    subjects._tried.cache_clear()
+    yield
+    subjects._tried.cache_clear()
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -127,6 +129,18 @@ def test_every_experiment_runs_without_downloads(name: str, tmp_path: Path) -> N
     assert {row["network"] for row in rows} == {"digits"}
     assert all(0 <= row["lower"] <= row.get("upper", 100) <= 100 for row in rows if "lower" in row)
     assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+@pytest.mark.usefixtures("digits_only")
+def test_what_is_missing_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    subjects._say.cache_clear()
+    for _ in range(2):
+        subjects.subjects(QUICK, ("1x128", "2x50"))
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "1x128",
+        "2x50",
+        "MNIST is out of reach",
+    ]
 
 
 @pytest.mark.usefixtures("digits_only")

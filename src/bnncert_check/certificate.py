@@ -209,12 +209,9 @@ def _networks(evidence: dict[str, Any], tensors: Tensors, question: Question, mo
         if not (bounds > 0).all():
             raise Rejected("row-not-positive", f"network {s} is not proved safe: bound {float(bounds.min())!r}")
     for s, p, r in evidence["refuted"]:
-        point = tensors["points"][_index(p, len(tensors["points"]))]
-        point = numbers({"points": point}, "points", model.input_shape).reshape(-1)
-        if not question.region.contains(point, question.clip):
-            raise Rejected("point-outside-region", f"point {p} is not in the input region")
+        point = _point(tensors["points"][_index(p, len(tensors["points"]))], question, model)
         row = slice(_index(r, len(rows)), r + 1)
-        bound = row_bounds(model, WeightBox(samples[s], samples[s]), point_region(point), -rows[row], -offsets[row])
+        bound = row_bounds(model, WeightBox(samples[s], samples[s]), point, -rows[row], -offsets[row])
         if not (bound >= 0).all():
             raise Rejected("network-not-refuted", f"row {r} of network {s} is not proved to fail at point {p}")
     return lower_float(arb(len(verified)) / len(samples)), upper_float(1 - arb(len(refuted)) / len(samples))
@@ -237,13 +234,19 @@ def _upper(
     entry: dict[str, Any], index: int, tensors: Tensors, question: Question, model: Model, posterior: Posterior
 ) -> arb:
     """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
-    point = numbers(tensors, f"c{index}.point", model.input_shape).reshape(-1)
-    if not question.region.contains(point, question.clip):
-        raise Rejected("point-outside-region", f"the point of component {index} is not in the input region")
+    point = _point(tensors[f"c{index}.point"], question, model)
     row = _index(entry["row"], len(question.rows))
     proof = _proof(entry["failure"], f"c{index}.upper.", tensors, 1, model)
     rows, offsets = -question.rows[row : row + 1], -question.offsets[row : row + 1]
-    return arb(min(upper_float(failure(model, posterior, point_region(point), rows, offsets, proof)), 1.0))
+    return arb(min(upper_float(failure(model, posterior, point, rows, offsets, proof)), 1.0))
+
+
+def _point(tensor: Array, question: Question, model: Model) -> Region:
+    """One point of the question's region."""
+    point = numbers({"point": tensor}, "point", model.input_shape).reshape(-1)
+    if not question.region.contains(point, question.clip):
+        raise Rejected("point-outside-region", "a point that should break a network is not in the input region")
+    return point_region(point)
 
 
 def _proof(entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, model: Model) -> Proof:

@@ -83,7 +83,7 @@ def subjects(setting: Setting, names: Sequence[str] = tuple(PAPER)) -> list[Subj
     """Those of the networks that are at hand; the others are named on standard error with what to do."""
     found = [subject for name in names if (subject := _subject(setting, name))]
     if not found and setting.quick and setting.published is None:
-        print("MNIST is out of reach: using the digits network", file=sys.stderr)
+        _say("MNIST is out of reach: using the digits network")
         return [_of_zoo(*DIGITS, setting.images)]
     if not found:
         raise InputError(f"none of {', '.join(names)} can be had; set BNNCERT_DATA to a folder with the data sets")
@@ -107,8 +107,14 @@ def _subject(setting: Setting, name: str) -> Subject | None:
             return _of_zoo(name, eps, setting.images)
         return _load(name, eps, _published(setting.published, name), _inputs("mnist"), setting.images)
     except InputError as error:
-        print(f"{name}: left out; {error}", file=sys.stderr)
+        _say(f"{name}: left out; {error}")
         return None
+
+
+@cache
+def _say(line: str) -> None:
+    """Once, however many experiments ask for the same network."""
+    print(line, file=sys.stderr)
 
 
 def _published(folder: Path, name: str) -> Path:
@@ -131,9 +137,20 @@ def _load(name: str, eps: float, path: Path, data: Dataset, images: int) -> Subj
     return Subject(name, eps, network, posterior, x, data.y[:images])
 
 
-@cache
 def _inputs(name: str) -> Dataset:
-    return load_inputs(name)
+    found = _tried(name)
+    if isinstance(found, InputError):
+        raise found
+    return found
+
+
+@cache
+def _tried(name: str) -> Dataset | InputError:
+    """A download that failed is not tried again."""
+    try:
+        return load_inputs(name)
+    except InputError as error:
+        return error
 
 
 def certified(problem: Problem, method: Method) -> dict[str, float]:
