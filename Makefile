@@ -48,7 +48,8 @@ bench: $(READY)
 clean:
 	rm -rf .coverage $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt libraries.txt
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check,data,dev,onnx]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r libraries.txt
 	touch $@

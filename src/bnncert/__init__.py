@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
     from bnncert.empirical import Empirical
     from bnncert.errors import InputError
-    from bnncert.importers import Query, from_onnx, load_posterior, load_vnnlib, save_posterior
+    from bnncert.importers import (
+        Query,
+        from_laplace,
+        from_numpyro,
+        from_onnx,
+        from_posteriors,
+        from_pyro,
+        from_samples,
+        from_swag,
+        from_torch,
+        load_posterior,
+        load_vnnlib,
+        save_posterior,
+    )
     from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
     from bnncert.methods import GIE, PIE, Concentration, Enumeration, Sampling
     from bnncert.network import Network, mlp
@@ -38,7 +51,20 @@ _ROOMS = {
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
     "empirical": ("Empirical",),
     "errors": ("InputError",),
-    "importers": ("Query", "from_onnx", "load_posterior", "load_vnnlib", "save_posterior"),
+    "importers": (
+        "Query",
+        "from_laplace",
+        "from_numpyro",
+        "from_onnx",
+        "from_posteriors",
+        "from_pyro",
+        "from_samples",
+        "from_swag",
+        "from_torch",
+        "load_posterior",
+        "load_vnnlib",
+        "save_posterior",
+    ),
     "methods": ("GIE", "PIE", "Concentration", "Enumeration", "Sampling"),
     "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
     "network": ("Network", "mlp"),
@@ -93,7 +119,14 @@ __all__ = [
     "certify",
     "class_robust",
     "explicit_box",
+    "from_laplace",
+    "from_numpyro",
     "from_onnx",
+    "from_posteriors",
+    "from_pyro",
+    "from_samples",
+    "from_swag",
+    "from_torch",
     "full_covariance",
     "half_space",
     "load_posterior",

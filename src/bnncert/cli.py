@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from contextlib import nullcontext
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -280,6 +281,47 @@ def attack(
             print(f"{name:<12} {100 * clean:>6.2f} % {100 * attacked:>7.2f} %")
 
 
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(help="A state_dict (.pt, .pth, .safetensors), .npz or native file.")],
+    kind: Annotated[
+        str,
+        typer.Option("--as", help="bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz or native."),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
+    activation: Annotated[
+        str | None, typer.Option(help="Between the layers: relu (default), leaky_relu, tanh or sigmoid.")
+    ] = None,
+    input_shape: Annotated[
+        str | None, typer.Option(help="Of one input, as 3,32,32; needed where a convolution comes first.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Names of the layers, first to last, where the file does not tell: stem,head.")
+    ] = None,
+    std: Annotated[float | None, typer.Option(help="Standard deviation of weights that have none.")] = None,
+    no_bias: Annotated[bool, typer.Option("--no-bias", help="blitz: the layers were made with bias=False.")] = False,
+) -> None:
+    """Write a posterior trained elsewhere as a native file.
+
+    A state_dict holds no architecture: the layers are taken in order with one activation between them. Networks with
+    strides, padding, pools or normalisation are imported in Python, with bnncert.from_torch(module).
+    """
+    from bnncert.importers import save_posterior
+    from bnncert.importers.files import Assumptions, import_file
+
+    _posterior_path(out)
+    shape = _whole_numbers(input_shape, "--input-shape") if input_shape else None
+    names = layers.split(",") if layers else None
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        found = import_file(file, kind, Assumptions(activation, shape, std, names, not no_bias))
+    for remark in remarks:
+        print(f"bnncert: warning: {remark.message}", file=sys.stderr)
+    save_posterior(out, found.network, found.posterior, found.notes)
+    print(f"read as  {', '.join(str(layer) for layer in found.network.layers)}")
+    print(f"{out}: {found.network.size} weights, {found.posterior.family}, from {found.notes['library']}")
+
+
 zoo_app = typer.Typer(
     no_args_is_help=True, help="Networks of the paper and others: shipped, or trained by one command."
 )
@@ -363,6 +405,11 @@ def doctor() -> None:
 
     for name, finding in examine():
         print(f"{name:<14} {finding}")
+
+
+def _posterior_path(out: Path) -> None:
+    if out.suffix != ".safetensors" or not out.parent.is_dir():
+        raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
 
 
 def _architecture(name: str, hidden: str, data: str) -> Network:

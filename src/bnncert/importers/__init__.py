@@ -6,12 +6,31 @@ from pathlib import Path
 
 from bnncert.errors import InputError
 from bnncert.importers import native, npz
+from bnncert.importers.laplace import from_laplace
+from bnncert.importers.numpyro import from_numpyro
 from bnncert.importers.onnx import from_onnx
+from bnncert.importers.posteriors_library import from_posteriors
+from bnncert.importers.pyro import from_pyro
+from bnncert.importers.samples import from_samples, from_swag
+from bnncert.importers.variational import from_torch
 from bnncert.importers.vnnlib import Query, load_vnnlib
 from bnncert.network import Network
 from bnncert.posterior import Posterior
 
-__all__ = ["Query", "from_onnx", "load_posterior", "load_vnnlib", "save_posterior"]
+__all__ = [
+    "Query",
+    "from_laplace",
+    "from_numpyro",
+    "from_onnx",
+    "from_posteriors",
+    "from_pyro",
+    "from_samples",
+    "from_swag",
+    "from_torch",
+    "load_posterior",
+    "load_vnnlib",
+    "save_posterior",
+]
 
 
 def load_posterior(path: str | Path) -> tuple[Network, Posterior]:

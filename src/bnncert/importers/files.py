@@ -1,0 +1,72 @@
+"""A file of any kind that can be read, as a network, a posterior and notes on where they come from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bnncert.errors import InputError
+from bnncert.importers import native, npz
+from bnncert.importers.state_dict import LIBRARIES, from_state_dict
+from bnncert.importers.torch_file import load_state_dict
+from bnncert.importers.variational import parameterisation
+from bnncert.layers import Activation
+from bnncert.network import Network
+from bnncert.posterior import Posterior
+
+WHOLE = {"native": native.load, "npz": npz.load}  # files that hold the architecture too
+FORMATS = (*LIBRARIES, *WHOLE)
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What a `state_dict` does not say; of each, None leaves it to `from_state_dict`."""
+
+    activation: str | None = None
+    input_shape: Sequence[int] | None = None
+    std: float | None = None
+    layers: Sequence[str] | None = None
+    bias: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    network: Network
+    posterior: Posterior
+    notes: dict[str, object]
+
+
+def import_file(path: Path, kind: str, assumptions: Assumptions | None = None) -> Imported:
+    """The posterior in a file of the given kind, one of FORMATS."""
+    assumptions = assumptions or Assumptions()
+    if kind not in FORMATS:
+        raise InputError(f"format {kind!r} is not known; choose {', '.join(FORMATS)}")
+    if not path.is_file():
+        raise InputError(f"file {str(path)!r} does not exist; check the path")
+    if kind in WHOLE:
+        if assumptions != Assumptions():
+            raise InputError(f"a {kind} file says all about its network; leave out what it says")
+        network, posterior = WHOLE[kind](path)
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        return Imported(network, posterior, {"library": kind, "file": path.name, "sha256": sha256})
+    state = load_state_dict(path)
+    reading, normal = from_state_dict(
+        state,
+        kind,
+        _activation(assumptions.activation or "relu"),
+        assumptions.input_shape,
+        assumptions.std,
+        assumptions.layers,
+        assumptions.bias,
+    )
+    notes = {**parameterisation(reading), "library": kind, "file": path.name, "sha256": state.sha256}
+    return Imported(reading.network, normal, dict(notes))
+
+
+def _activation(name: str) -> Activation:
+    known = {each: activation for each, activation in npz.ACTIVATIONS.items() if activation is not None}
+    if name not in known:
+        raise InputError(f"activation {name!r} is not known; choose {', '.join(known)}")
+    return known[name]
