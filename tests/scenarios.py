@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from pathlib import Path
@@ -14,9 +15,10 @@ from scipy.stats import norm as normal
 from torch import Tensor
 
 from bnncert.box import Box
+from bnncert.correlated import LowRankNormal, Mixture, full_covariance
 from bnncert.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.posterior import Normal, Posterior
 from bnncert.problem import Problem
 from bnncert.rounding import allow
 from bnncert.specification import (
@@ -104,6 +106,42 @@ def random_problem(
     network = random_network(seed, activations, dense)
     region = random_region(seed, network.input_shape, norm, batch)
     return Problem(network, random_posterior(seed, network), random_specification(seed, network, region))
+
+
+def with_posterior(problem: Problem, posterior: Posterior) -> Problem:
+    return Problem(problem.network, posterior, problem.specification)
+
+
+def wider(problem: Problem, seed: int) -> Problem:
+    """The problem with standard deviations of 0.001 to 3, some of them 0."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = 10 ** (3.5 * uniform(1, generator=generator) - 3)
+    std = problem.posterior.std * 10 * scale.clamp_max(3)
+    return with_posterior(problem, Normal(problem.posterior.mean, std))
+
+
+def correlated(problem: Problem, seed: int) -> Problem:
+    """Full covariance for odd seeds, low rank plus diagonal for even ones."""
+    generator = torch.Generator().manual_seed(seed)
+    mean, n = problem.posterior.mean, problem.posterior.size
+    scale = float(10 ** (1.5 * uniform(1, generator=generator) - 1.5))
+    if seed % 2:
+        root = gaussian(n, n, generator=generator) * scale / math.sqrt(n)
+        return with_posterior(problem, full_covariance(mean, root @ root.mT + 1e-9 * torch.eye(n, dtype=torch.float64)))
+    factor = gaussian(n, 2, generator=generator) * scale
+    return with_posterior(problem, LowRankNormal(mean, problem.posterior.std * scale, factor))
+
+
+def draw_many(posterior: Posterior, count: int, generator: torch.Generator) -> Tensor:
+    """Networks [count, n] all at once, by the definition of each family."""
+    if isinstance(posterior, Mixture):
+        parts = torch.stack([draw_many(part, count, generator) for part in posterior.components])
+        first = uniform(count, generator=generator) < posterior.weights[0]
+        return torch.where(first.unsqueeze(1), parts[0], parts[1])
+    weights = posterior.mean + posterior.std * gaussian(count, posterior.size, generator=generator)
+    if isinstance(posterior, LowRankNormal):
+        weights = weights + gaussian(count, posterior.factor.shape[1], generator=generator) @ posterior.factor.mT
+    return weights
 
 
 def weight_boxes(problem: Problem, seed: int, radius: float = 1.0) -> Box:

@@ -101,9 +101,9 @@ offsets subtracted ¦ h.minimum(rows)) + offsets) ¦ h.minimum(rows)) - offsets)
 constants forgotten at a stop ¦ down(constant + step.h.minimum(rows)) ¦ step.h.minimum(rows)
 a stop at 0 ¦ np.full(len(rows), -np.inf) ¦ np.zeros(len(rows))
 concentration
-offsets subtracted ¦ value = down(value + offsets) ¦ value = down(value - offsets)
-Q(t) without its factor ¦ total = ends * normal_tail ¦ total = normal_tail
-ends at half price ¦ total = ends * normal_tail(arb(proof.t)) ¦ total = ends * normal_tail(arb(proof.t)) / 2
+offsets subtracted ¦ (down(value + offsets), lipschitz) ¦ (down(value - offsets), lipschitz)
+Q(t) without its factor ¦ , ends * normal_tail ¦ , normal_tail
+ends at half price ¦ ends * normal_tail(arb(proof.t)) ¦ ends * normal_tail(arb(proof.t)) / 2
 only the first row ¦ zip(value.tolist(), lipschitz.tolist(), strict=True) ¦ zip(value.tolist()[:1], lipschitz.tolist())
 the worst row instead of all ¦ total += _row_failure(m, L) ¦ total = max(total, _row_failure(m, L))
 no noise, no failure ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(0)
@@ -141,6 +141,22 @@ dual norms swapped ¦ if region.norm == "l2": ¦ if region.norm == "l1":
 l1 noise of one input ¦ up(_maximal_gain(rows.shape[-1]) * std.max(-1)) ¦ std.max(-1)
 sqrt(1/π) for sqrt(2/π) ¦ upper_float((2 / arb.pi()).sqrt()) ¦ upper_float((1 / arb.pi()).sqrt())
 sqrt(2 ln n) for sqrt(2 ln 2n) ¦ arb(2 * n).log() ¦ arb(n).log()
+predictive
+margins for their negatives ¦ ((-margin).exp() for margin in margins) ¦ (margin.exp() for margin in margins)
+a softmax without itself ¦ return 1 / (1 + sum(((-margin) ¦ return 1 / (sum(((-margin)
+rivals' share of the label ¦ return 1 - 1 / (1 + sum((lead.exp() ¦ return 1 / (1 + sum((lead.exp()
+the largest margin ¦ arb(min(lower_float(margin) ¦ arb(max(lower_float(margin)
+a lead without the label's share ¦ return label(margins) * (1 - (-least).exp()) ¦ return (1 - (-least).exp())
+tanh(v) for tanh(v / 2) ¦ (least / 2).tanh() ¦ (least / 4).tanh()
+levels of half the noise ¦ arb(m) - s * arb(slope) ¦ arb(m) - s / 2 * arb(slope)
+one row charged for all ¦ 1 - fails - noisy * normal_tail(s) ¦ 1 - fails - normal_tail(s)
+hidden failures free ¦ 1 - fails - noisy * normal_tail(s) ¦ 1 - noisy * normal_tail(s)
+levels that always hold ¦ total + (value - above) * held, value ¦ total + (value - above), value
+a mean without its failures ¦ m - abs(m) * p - (arb(float(lipschitz[0])) + arb(size)) * p.sqrt() ¦ m
+moments of means ¦ up(factor * layer.matrix(std)) ¦ 0.0 * layer.matrix(std)
+shared noise as if independent ¦ if shared else 1.0 ¦ if False else 1.0
+a maximum's size is its mean ¦ size = dot_up(gathered, np.ones_like(gathered)) ¦ size = gathered.mean(-1)
+activations have no size ¦ size = np.ones_like(size) ¦ size = np.zeros_like(size)
 mass
 empty made non-empty ¦ return WeightBox(lower, upper) if (lower <= upper).all() else None
     ¦ return WeightBox(np.minimum(lower, upper), np.maximum(lower, upper))
@@ -182,7 +198,7 @@ layers
 weights transposed ¦ reshape(*flat.shape[:-1], self.inputs, self.outputs)
     ¦ reshape(*flat.shape[:-1], self.outputs, self.inputs).swapaxes(-1, -2)
 certificate
-claims need not be probabilities ¦ if not 0 <= lower <= upper <= 1: ¦ if False:
+claims need not be probabilities ¦ if not (within and lower <= upper and -1 <= (gap or 0) <= 1): ¦ if False:
 exponents of claims ignored ¦ float.fromhex(header["claim"][end]) ¦ float.fromhex(header["claim"][end].split("p")[0])
 digests unchecked ¦ if header["digests"][name] != value: ¦ if False:
 posterior's digest unchecked ¦ if header["digests"][name] != value:
@@ -208,7 +224,7 @@ offset not negated ¦ -question.offsets[row : row + 1] ¦ question.offsets[row :
 any threshold ¦ if not 0 < t < math.inf: ¦ if False:
 any slope ¦ if not ((slopes >= 0) & (slopes <= 1)).all(): ¦ if False:
 folder
-claims without certificates ¦ if (result.get("lower"), result.get("upper")) != (0, 1): ¦ if False:
+claims without certificates ¦ if not nothing or result.get("status") == "decided": ¦ if False:
 lines need not repeat their claim ¦ {"lower": lower, "upper": upper, "eps": ¦ {"eps":
 """
 
@@ -704,6 +720,67 @@ def tails(checker: Checker) -> None:
         never_above(2 * (value + 2 * (mpmath.npdf(mpf(value)) - value * q)), mean, "E|N(2z, 4)|")
 
 
+def means(checker: Checker) -> None:
+    """Predictive means where the truth is known: levels by quadrature, moments and a mean by hand."""
+    found, fails = (np.array([2.0, 3.0]), np.array([1.0, 0.5])), 0.125
+
+    def held(s: mpf) -> mpf:
+        return max(mpf(0), 1 - mpf(fails) - 2 * upper_tail(float(s)))
+
+    def shares(s: mpf) -> tuple[mpf, ...]:
+        margins = [mpf(m) - s * mpf(slope) for m, slope in zip(*map(np.ndarray.tolist, found), strict=True)]
+        label = 1 / (1 + sum(mpmath.exp(-margin) for margin in margins))
+        rivals = 1 - 1 / (1 + sum(map(mpmath.exp, margins)))
+        least = min(margins)
+        return label, rivals, label * (1 - mpmath.exp(-least)) if least > 0 else mpmath.tanh(least / 2)
+
+    grid = [mpf(k) / 200 for k in range(1601)]
+    for k, (name, floor) in enumerate((("label", 0), ("rivals", 0), ("lead", -1))):
+        values = [shares(s)[k] for s in grid]
+        steps = [(value - after) * held(s) for value, after, s in zip(values, values[1:], grid[1:], strict=False)]
+        true = floor + sum(steps) + (values[-1] - floor) * held(grid[-1])  # from above: held at the later end
+        never_above(
+            checker.predictive.layered(found, arb(fails), getattr(checker.predictive, name), floor),
+            arb(mpmath.nstr(true, 40)) + arb(2) ** -30,
+            f"levels of {name}",
+        )
+    for margins in ([0.5, 2.0], [-1.0, 3.0], [-2.0, -0.25]):
+        worst = 1 / (1 + sum(math.exp(-m) for m in margins))
+        lead = worst * (1 - math.exp(-min(margins))) if min(margins) > 0 else math.tanh(min(margins) / 2)
+        bounds = checker.predictive.label([*map(arb, margins)]), checker.predictive.lead([*map(arb, margins)])
+        others = 1 - 1 / (1 + sum(math.exp(m) for m in margins))
+        bounds = (*bounds, checker.predictive.rivals([*map(arb, margins)]))
+        for bound, true in zip(bounds, (worst, lead, others), strict=True):
+            never_above(bound, arb(true) + arb(2) ** -40, "shares")
+    _moments(checker)
+
+
+def _moments(checker: Checker) -> None:
+    """y = -relu(w), w ~ N(0, 1): E y = -1/sqrt(2π) with thresholds so small that the hidden event mostly fails."""
+    layers = checker.layers
+    dense, relu = layers.Dense(1, 1, False, 0), layers.Activation("ReLU", 0.0, 1)
+    last = layers.Dense(1, 1, False, 1)
+    law = checker.model.Posterior("normal", {"mean": np.array([0.0, -1.0]), "std": np.array([1.0, 0.0])})
+    model = checker.model.Model((1,), (dense, relu, last), (1.0,), (law,), "", "")
+    point = checker.region.point_region(np.ones(1))
+    for t in (0.25, 0.5, 2.0):
+        slopes = {1: np.array([0.5])}
+        proof = checker.concentration.Proof(t, {1: np.zeros(1)}, slopes, {}, {})
+        bound = checker.predictive.direction_means(model, law, point, np.ones((1, 1)), (proof, proof))[0]
+        never_above(bound, arb(-1) / (2 * arb.pi()).sqrt(), "a mean")
+    norms = checker.predictive.output_norms
+    wide = checker.model.Posterior("normal", {"mean": np.array([0.0, 0.0]), "std": np.array([1.0, 3.0])})
+    never_above(4.5**0.5, norms(model, wide, point)[0], "E (relu(w) v)²")
+    shared = {"mean": np.zeros(2), "std": np.zeros(2), "factor": np.ones((2, 1))}
+    never_above(1.5**0.5, norms(model, checker.model.Posterior("low-rank-normal", shared), point)[0], "E ξ⁴ / 2")
+    curved = checker.model.Model((1,), (dense, layers.Activation("Sigmoid", None, 1), last), (1.0,), (law,), "", "")
+    never_above(0.5, norms(curved, law, point)[0], "E sigmoid²")
+    pool = layers.MaxPool((1, 2, 1), (2, 1), (2, 1))
+    pooled = checker.model.Model((1, 2, 1), (pool, dense), (1.0,), (law,), "", "")
+    ends = checker.region.point_region(np.array([0.0, 2.0]))
+    never_above(2.0, norms(pooled, law, ends)[0], "a maximum")
+
+
 @cache
 def probability(family: str, l: Any, u: Any, *law: Any) -> mpf:
     """P(l <= w <= u) with 60 digits."""
@@ -788,7 +865,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
                 for change in ({"certificate": None}, {"lower": 0.95}, {"upper": 0.95}):
                     (verdict,) = checker.check_results(folder, [line | change], model)
                     never(verdict.status == checker.ACCEPT, f"a line with {change}")
-        for check in (sums, regions, activation_lines, steps, walks, unions, tails, masses):
+        for check in (sums, regions, activation_lines, steps, walks, unions, tails, masses, means):
             check(checker)
 
 

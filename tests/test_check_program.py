@@ -174,6 +174,7 @@ EDITS: dict[str, list[tuple[str, str, Any]]] = {
 }  # fmt: skip
 FOLDERS, ELSEWHERE = {"certificate-missing", "result-mismatch"}, {"unreadable", "arithmetic"}  # tested below
 NETWORKS = {"network-counted-twice", "network-not-refuted"}  # tested in test_check_networks.py
+DECISIONS = {"gap-too-high"}  # tested in test_check_decision.py
 
 
 def edit(header: Header, tensors: Tensors, place: str, value: Any) -> None:
@@ -198,7 +199,7 @@ def test_edits_lead_to_every_verdict(code: str, workshop: Workshop) -> None:
 
 
 def test_no_verdict_is_left_out() -> None:
-    assert {*EDITS, *FOLDERS, *ELSEWHERE, *NETWORKS} == {"", *REJECTIONS, *ERRORS}
+    assert {*EDITS, *FOLDERS, *ELSEWHERE, *NETWORKS, *DECISIONS} == {"", *REJECTIONS, *ERRORS}
     assert not {*REJECTIONS} & {*ERRORS}
 
 
@@ -862,7 +863,7 @@ def test_json_is_strict(
     workshop: Workshop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where Arb gives up, so that what is supported is not known."""
-    monkeypatch.setattr("bnncert_check.certificate._supported", lambda *_: (math.nan, 1.0))
+    monkeypatch.setattr("bnncert_check.certificate._supported", lambda *_: ((math.nan, 1.0), 0.0))
     assert run(workshop.folder / "lower.safetensors", workshop.folder / "p.safetensors", True) == 2
     assert strict_json(capsys.readouterr().out)["certificates"][0]["code"] == "not-finite"
 

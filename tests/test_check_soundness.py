@@ -27,9 +27,9 @@ from bnncert import GIE, PIE, Concentration, LowRankNormal, Mixture, Normal, Pro
 from bnncert.bounds import BOUNDS
 from bnncert.box import Box
 from bnncert.certificate import Certificate
-from bnncert.certification import _certificate
+from bnncert.certification import certificate_for
 from bnncert.layers import Dense, Flatten, ReLU, Sigmoid, Tanh
-from bnncert.methods import Method, Outcome
+from bnncert.methods import Method
 from bnncert.methods.proof import prove
 from bnncert.network import Network, mlp
 from bnncert.posterior import Posterior
@@ -93,7 +93,7 @@ def exact_value(kind: str, alpha: float | None, z: Any) -> Any:
 def forged(problem: Problem, evidence: Evidence, claim: tuple[float, float] = (0.0, 1.0)) -> Certificate:
     """Any evidence and any claim about the first input, with the right question and digests."""
     kind = "concentration" if "components" in evidence[0] else "boxes"
-    return _certificate(problem[:1], claim, Outcome(*claim, 0, kind, *evidence), Concentration(), 0)
+    return certificate_for(problem[:1], kind, dict(zip(("lower", "upper"), claim, strict=True)), *evidence, {})
 
 
 def verdict(folder: Path, problem: Problem, certificate: Certificate) -> Verdict:

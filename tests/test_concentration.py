@@ -11,7 +11,7 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-from bnncert import PIE, Concentration, Laplace, LowRankNormal, Mixture, Normal, Problem, certify, full_covariance
+from bnncert import PIE, Concentration, Laplace, LowRankNormal, Mixture, Normal, Problem, certify
 from bnncert.bounds import batching
 from bnncert.bounds import gaussian as gaussian_bounds
 from bnncert.bounds.gaussian import Functional, functional, trace
@@ -26,20 +26,22 @@ from bnncert.methods.proof import plain_bounds, prove, row_failures
 from bnncert.methods.statistical import estimate
 from bnncert.methods.upper import refute
 from bnncert.network import Network, mlp
-from bnncert.posterior import Posterior
 from bnncert.rounding import allow
 from bnncert.specification import Region, ball, half_space
 from bnncert.tails import SPECIAL, expected_magnitude, normal_tail_up
 from scenarios import (
     PIECEWISE_LINEAR,
     claimed,
+    correlated,
+    draw_many,
     gaussian,
     paper_example,
     paper_probability,
     random_problem,
     sample_region,
-    uniform,
     vector,
+    wider,
+    with_posterior,
 )
 
 DRAWS = 3000
@@ -50,42 +52,6 @@ def one_weight(mean: float, std: float, bias: float, eps: float = 1.0) -> Proble
     region = ball(torch.zeros(1, 1, dtype=torch.float64), eps)
     posterior = Normal(vector(mean, bias), vector(std, 0.0))
     return Problem(Network((1,), (Dense(1, 1),)), posterior, half_space(region, vector(1.0), 0.0))
-
-
-def with_posterior(problem: Problem, posterior: Posterior) -> Problem:
-    return Problem(problem.network, posterior, problem.specification)
-
-
-def wider(problem: Problem, seed: int) -> Problem:
-    """The problem with standard deviations of 0.001 to 3, some of them 0."""
-    generator = torch.Generator().manual_seed(seed)
-    scale = 10 ** (3.5 * uniform(1, generator=generator) - 3)
-    std = problem.posterior.std * 10 * scale.clamp_max(3)
-    return with_posterior(problem, Normal(problem.posterior.mean, std))
-
-
-def correlated(problem: Problem, seed: int) -> Problem:
-    """Full covariance for odd seeds, low rank plus diagonal for even ones."""
-    generator = torch.Generator().manual_seed(seed)
-    mean, n = problem.posterior.mean, problem.posterior.size
-    scale = float(10 ** (1.5 * uniform(1, generator=generator) - 1.5))
-    if seed % 2:
-        root = gaussian(n, n, generator=generator) * scale / math.sqrt(n)
-        return with_posterior(problem, full_covariance(mean, root @ root.mT + 1e-9 * torch.eye(n, dtype=torch.float64)))
-    factor = gaussian(n, 2, generator=generator) * scale
-    return with_posterior(problem, LowRankNormal(mean, problem.posterior.std * scale, factor))
-
-
-def draw_many(posterior: Posterior, count: int, generator: torch.Generator) -> Tensor:
-    """Networks [count, n] all at once, by the definition of each family."""
-    if isinstance(posterior, Mixture):
-        parts = torch.stack([draw_many(part, count, generator) for part in posterior.components])
-        first = uniform(count, generator=generator) < posterior.weights[0]
-        return torch.where(first.unsqueeze(1), parts[0], parts[1])
-    weights = posterior.mean + posterior.std * gaussian(count, posterior.size, generator=generator)
-    if isinstance(posterior, LowRankNormal):
-        weights = weights + gaussian(count, posterior.factor.shape[1], generator=generator) @ posterior.factor.mT
-    return weights
 
 
 def robust_share(problem: Problem, seed: int, draws: int = DRAWS) -> Tensor:

@@ -16,7 +16,6 @@ import torch
 from bnncert.certificate import Certificate
 from bnncert.certification import certificate_for, named, observed
 from bnncert.errors import InputError
-from bnncert.methods.concentration import EFFORTS
 from bnncert.methods.predictive import Prediction, predict, quantity
 from bnncert.problem import Problem
 from bnncert.rounding import ALLOWANCE, allow
@@ -56,8 +55,8 @@ def decide(problem: Problem, *, effort: int = 1, indices: Sequence[int] | None =
     effort: 0 for plain slopes, 1 to optimise them. indices: what to call the inputs; 0, 1, ... unless given.
     """
     names, spec = named(problem, indices), problem.specification
-    if effort not in EFFORTS:
-        raise InputError(f"effort is {effort}; choose {' or '.join(map(str, EFFORTS))}")
+    if effort not in (0, 1):
+        raise InputError(f"effort is {effort}; choose 0 or 1")
     kind, started = quantity(spec), time.perf_counter()
     with torch.no_grad(), torch.autocast(problem.posterior.center.device.type, enabled=False):
         found = predict(problem, effort)

@@ -12,28 +12,34 @@ from bnncert_check.files import UNREADABLE, strict_json
 from bnncert_check.model import Model
 from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected, Verdict
 
-FILES = ("results.jsonl", "decisions.jsonl")  # of P_safe, and of predictive means
-Line = tuple[str, dict[str, Any]]  # where it stands, and what it says
+RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 
 
-def read_results(folder: Path) -> list[Line]:
-    """The lines of every file of results in the folder."""
-    lines: list[Line] = []
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    path = _file(folder)
     try:
-        for path in [folder / name for name in FILES if (folder / name).exists()]:
-            texts = path.read_text(encoding="utf-8").splitlines()
-            lines += [(f"{path}:{number}", dict(strict_json(text))) for number, text in enumerate(texts, 1)]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        results = [dict(strict_json(line)) for line in lines]
     except UNREADABLE as error:
         raise CannotCheck("unreadable", f"{str(folder)!r} is not a folder of results ({error})") from error
-    if not lines:
-        raise CannotCheck("unreadable", f"{str(folder)!r} holds no line of {' or '.join(FILES)}")
-    return lines
+    if not results:
+        raise CannotCheck("unreadable", f"{str(path)!r} is empty")
+    return results
 
 
-def check_results(folder: Path, lines: list[Line], model: Model) -> Iterator[Verdict]:
+def _file(folder: Path) -> Path:
+    """Decisions where there are no results; both together are not written by one run, and only one could be checked."""
+    results, decisions = folder / RESULTS, folder / DECISIONS
+    if results.exists() and decisions.exists():
+        raise CannotCheck("malformed", f"{str(folder)!r} holds both {RESULTS} and {DECISIONS}")
+    return decisions if decisions.exists() else results
+
+
+def check_results(folder: Path, results: list[dict[str, Any]], model: Model) -> Iterator[Verdict]:
     """One verdict a line; a line that claims nothing (0 <= P_safe <= 1) needs no certificate."""
-    for where, result in lines:
-        yield _check_line(folder, where, result, model)
+    path = _file(folder)
+    for number, result in enumerate(results, 1):
+        yield _check_line(folder, f"{path}:{number}", result, model)
 
 
 def _check_line(folder: Path, where: str, result: dict[str, Any], model: Model) -> Verdict:

@@ -42,7 +42,7 @@ from bnncert.posterior import Normal, Posterior
 from bnncert.problem import Problem
 from bnncert.products import dot
 from bnncert.rounding import UNIT, gamma
-from bnncert.specification import Specification
+from bnncert.specification import Specification, class_robust
 from bnncert.tails import normal_tail_up
 
 LEVELS, STEP = 65, 1 / 8  # of s
@@ -67,7 +67,8 @@ class Prediction:
 def quantity(spec: Specification) -> str:
     """What the specification's rows speak of: "softmax" of a label, or the "mean" of one direction."""
     if spec.labels is not None:
-        if spec.rows.shape[1] != spec.rows.shape[2] - 1:
+        against_all = class_robust(spec.region, spec.labels, spec.rows.shape[2])
+        if not torch.equal(spec.rows, against_all.rows) or bool((spec.offsets != 0).any()):
             raise InputError("a predictive probability is of one class against all; leave out the target class")
         return "softmax"
     first = spec.rows[:, :1]

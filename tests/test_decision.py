@@ -1,0 +1,311 @@
+"""Predictive means against the truth: known answers, and brute force on random tiny networks."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+from torch import Tensor
+
+from bnncert import (
+    AvgPool2d,
+    Conv2d,
+    Decision,
+    Dense,
+    Empirical,
+    Flatten,
+    InputError,
+    Laplace,
+    LowRankNormal,
+    MaxPool2d,
+    Mixture,
+    Network,
+    Normal,
+    Problem,
+    ReLU,
+    Specification,
+    ball,
+    class_robust,
+    decide,
+    half_space,
+    mlp,
+    output_interval,
+)
+from bnncert.bounds.gaussian import Functional
+from bnncert.bounds.moments import output_norms
+from bnncert.methods import predictive
+from scenarios import (
+    correlated,
+    draw_many,
+    gaussian,
+    random_network,
+    random_posterior,
+    random_region,
+    sample_region,
+    uniform,
+    vector,
+    wider,
+    with_posterior,
+)
+
+DRAWS = 2500
+FAMILIES = ("normal", "wide", "correlated", "mixture")
+
+
+def asked(seed: int, family: str, quantity: str) -> Problem:
+    """A random tiny network with a question about its predictive mean."""
+    network = random_network(seed)
+    if quantity == "softmax" and network.outputs == 1:
+        network = mlp(3, 4, 3)
+    region, generator = random_region(seed, network.input_shape), torch.Generator().manual_seed(seed)
+    if quantity == "softmax":
+        labels = torch.randint(network.outputs, (len(region),), generator=generator)
+        spec = class_robust(region, labels, network.outputs)
+    else:
+        spec = output_interval(region, -1.0, 1.0, network.outputs, seed % network.outputs)
+    problem = Problem(network, random_posterior(seed, network), spec)
+    match family:
+        case "wide":
+            return wider(problem, seed)
+        case "correlated":
+            return correlated(problem, seed)
+        case "mixture":
+            parts = (problem.posterior, wider(problem, seed).posterior)
+            return with_posterior(problem, Mixture((0.3, 0.7), parts))
+    return problem
+
+
+def sampled(problem: Problem, seed: int) -> tuple[Tensor, Tensor]:
+    """The predictive mean [points, B] and the gap to the nearest rival at points of the regions, each with an error."""
+    generator = torch.Generator().manual_seed(seed)
+    spec = problem.specification
+    weights = draw_many(problem.posterior, DRAWS, generator)
+    means, gaps = [], []
+    for x in [spec.region.center, *sample_region(spec.region, 12, generator)]:
+        outputs = problem.network.forward(weights, x)  # [draws, B, outputs]
+        if spec.labels is None:
+            values, leads = (outputs * spec.rows[:, 0]).sum(-1), None
+        else:
+            shares = outputs.softmax(-1)
+            own = spec.labels.reshape(1, -1, 1).expand(DRAWS, -1, 1)
+            values = shares.gather(-1, own).squeeze(-1)
+            leads = values.unsqueeze(-1) - shares.scatter(-1, own, -math.inf)
+        means.append(_with_error(values))
+        if leads is not None:
+            means_of_leads, errors = _with_error(leads.clamp_max(1))
+            rival = (means_of_leads + 4 * errors).argmin(-1, keepdim=True)
+            gaps.append(torch.stack([v.gather(-1, rival).squeeze(-1) for v in (means_of_leads, errors)]))
+    return torch.stack(means, 1), torch.stack(gaps, 1) if gaps else torch.zeros(0)
+
+
+def _with_error(values: Tensor) -> Tensor:
+    return torch.stack([values.mean(0), values.std(0) / math.sqrt(DRAWS)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("quantity", ["softmax", "mean"])
+def test_sampling_never_escapes(quantity: str, family: str) -> None:
+    for seed in range(10):
+        problem = asked(seed, family, quantity)
+        found = decide(problem, effort=int(seed % 3 == 0))
+        (means, errors), gaps = sampled(problem, seed)
+        for i, decision in enumerate(found):
+            assert decision.quantity == quantity
+            assert decision.lower <= float((means + 5 * errors)[:, i].min()) + 1e-9
+            assert decision.upper >= float((means - 5 * errors)[:, i].max()) - 1e-9
+            if decision.gap is not None:
+                assert decision.gap <= float((gaps[0] + 5 * gaps[1])[:, i].min()) + 1e-9
+
+
+def test_effort_never_hurts() -> None:
+    for seed in range(4):
+        problem = asked(seed, "normal", "softmax")
+        for plain, optimised in zip(decide(problem, effort=0), decide(problem), strict=True):
+            assert optimised.lower >= plain.lower - 1e-12
+            assert optimised.upper <= plain.upper + 1e-12
+
+
+def test_a_linear_mean_at_a_point_is_exact() -> None:
+    network = Network((2,), (Dense(2, 1),))
+    posterior = Normal(vector(1.0, -0.5, 0.25), vector(0.5, 2.0, 0.1))
+    spec = output_interval(ball(vector(3.0, 2.0).reshape(1, 2), 0), 2.0, 2.5)
+    (decision,) = decide(Problem(network, posterior, spec))
+    assert decision.lower <= 2.25 <= decision.upper
+    assert decision.upper - decision.lower < 1e-11
+    assert (decision.status, decision.quantity, decision.gap, decision.label) == ("decided", "mean", None, None)
+
+
+def test_a_linear_mean_over_a_region_pays_for_one_noise_only() -> None:
+    """min over |x| <= 1 of E w x = -|μ|, below which the bound lies by what the adversary gains from seeing w."""
+    problem = Problem(
+        Network((1,), (Dense(1, 1, bias=False),)),
+        Normal(vector(2.0), vector(0.5)),
+        output_interval(ball(torch.zeros(1, 1, dtype=torch.float64), 1.0), -3.0, 3.0),
+    )
+    (decision,) = decide(problem)
+    expected = 2 * (2 * norm.cdf(4) - 1) + 0.5 * math.sqrt(2 / math.pi) * math.exp(-8)  # E|w|
+    assert decision.lower == pytest.approx(-expected, rel=1e-7)
+    assert decision.upper == pytest.approx(expected, rel=1e-7)
+
+
+def test_two_classes_are_a_logistic_of_a_gaussian() -> None:
+    """y_0 - y_1 ~ N(m, s²): the bounds lie around E σ(N(m, s²)), and close to it when s is small."""
+    network = Network((1,), (Dense(1, 2, bias=False),))
+    for m, s, width in ((2.0, 0.01, 0.01), (1.0, 0.5, 0.2), (-1.0, 1.0, 0.4)):
+        posterior = Normal(vector(m, 0.0), vector(s, 0.0))
+        (decision,) = decide(Problem(network, posterior, class_robust(ball(vector(1.0).reshape(1, 1), 0), [0], 2)))
+        truth = quad(lambda z, m=m, s=s: norm.pdf(z) / (1 + math.exp(-m - s * z)), -12, 12)[0]
+        assert decision.lower <= truth <= decision.upper
+        assert decision.upper - decision.lower < width
+        assert decision.gap is not None
+        assert 2 * truth - 1 - width < decision.gap <= 2 * truth - 1
+        assert decision.status == ("decided" if decision.gap > 0 else "undecided")
+
+
+def test_levels_by_hand() -> None:
+    """Values 0.9, 0.5, 0.1 that hold with probability 0.2, 0.6, 1: 0.1 + 0.4·0.6 + 0.4·0.2."""
+    values, held = vector(0.9, 0.5, 0.1).reshape(3, 1), vector(0.2, 0.6, 1.0).reshape(3, 1)
+    assert predictive._layered(values, held, 0.0).item() == pytest.approx(0.42, abs=1e-11)
+    assert predictive._layered(values, held, -1.0).item() == pytest.approx(0.42, abs=1e-11)
+    raised = vector(0.3, 0.5, 0.1).reshape(3, 1)  # what holds more often may count for what holds less often
+    assert predictive._layered(raised, held, 0.0).item() == pytest.approx(0.34, abs=1e-11)
+    below = vector(-0.5, -3.0).reshape(2, 1)
+    assert predictive._layered(below, vector(0.5, 1.0).reshape(2, 1), -1.0).item() == pytest.approx(-0.75, abs=1e-11)
+
+
+def test_every_noisy_row_is_charged_at_every_level() -> None:
+    rows = Functional(vector(1.0, 2.0, 3.0).reshape(1, 3), vector(0.5, 0.0, 1.0).reshape(1, 3))
+    margins, held = predictive._at_levels(vector(0.01), rows)
+    for k in (0, 8, 64):
+        s = k / 8
+        assert margins[k, 0].tolist() == pytest.approx([1 - 0.5 * s, 2.0, 3 - s], abs=1e-10)
+        assert held[k, 0].item() == pytest.approx(max(0.0, 1 - 0.01 - 2 * norm.sf(s)), abs=1e-10)
+        assert held[k, 0].item() <= max(0.0, 1 - 0.01 - 2 * norm.sf(s))
+
+
+def test_the_lead_over_every_rival() -> None:
+    """softmax_0 - softmax_j at the worst outputs that margins allow, over many outputs."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        outputs = 3 * gaussian(4, generator=generator)
+        margins = outputs[0] - outputs[1:]
+        shares = outputs.softmax(0)
+        truth = float((shares[0] - shares[1:]).min())
+        found = predictive._lead(margins.reshape(1, 3)).item()
+        assert found <= truth
+        assert found <= predictive._lead(margins.reshape(1, 3) + 0.1).item()
+        if float(margins.min()) >= 0:
+            assert found == pytest.approx(truth, abs=1e-9)
+
+
+def test_nothing_known_is_nothing_claimed() -> None:
+    """A row of which nothing is known (NaN) says nothing."""
+    rows = Functional(vector(math.nan, 5.0).reshape(1, 2), vector(1.0, 1.0).reshape(1, 2))
+    found = predictive._label(vector(0.0), rows, torch.zeros(1, dtype=torch.int64))[0]
+    assert found[0].item() <= 0
+    assert found[1].item() <= -1 + 1e-9
+
+
+@pytest.mark.parametrize("family", ["normal", "wide", "correlated"])
+def test_second_moments_are_bounded(family: str) -> None:
+    for seed in range(30):
+        problem = asked(seed, family, "mean")
+        generator = torch.Generator().manual_seed(seed)
+        weights = draw_many(problem.posterior, DRAWS, generator)
+        norms = output_norms(problem.network, problem.posterior, problem.specification.region)
+        for x in sample_region(problem.specification.region, 4, generator):
+            squares = problem.network.forward(weights, x) ** 2
+            least = squares.mean(0) - 5 * squares.std(0) / math.sqrt(DRAWS)
+            assert bool((least <= norms**2 * (1 + 1e-9)).all())
+
+
+def test_second_moments_of_images() -> None:
+    """By hand, where every weight and pixel is 1: a maximum counts as the sum over its window, a mean as itself."""
+    layers = (Conv2d(1, 2, 2), ReLU(), MaxPool2d(2), Flatten(), Dense(2, 1))
+    network = Network((1, 3, 3), layers)
+    ones = Normal(torch.ones(network.size, dtype=torch.float64), torch.zeros(network.size, dtype=torch.float64))
+    region = ball(torch.ones(1, 1, 3, 3, dtype=torch.float64), 0)
+    assert output_norms(network, ones, region).item() == pytest.approx(
+        2 * (4 * 5) + 1
+    )  # a window's sum, not its maximum
+    averaged = Network((1, 3, 3), (Conv2d(1, 2, 2), ReLU(), AvgPool2d(2), Flatten(), Dense(2, 1)))
+    assert output_norms(averaged, ones, region).item() == pytest.approx(2 * 5 + 1)
+
+
+def test_finitely_many_networks_are_averaged() -> None:
+    """At a point nothing is lost; on a region every network is bounded."""
+    generator = torch.Generator().manual_seed(3)
+    network, x = mlp(3, 5, 3), uniform(2, 3, generator=generator)
+    samples = gaussian(7, network.size, generator=generator)
+    problem = Problem(network, Empirical(samples), class_robust(ball(x, 0), [0, 2], 3))
+    truth = network.forward(samples, x).softmax(-1).mean(0)
+    for decision, own, label in zip(decide(problem), truth, (0, 2), strict=True):
+        assert decision.lower <= float(own[label]) <= decision.upper
+        assert decision.upper - decision.lower < 1e-6
+        rivals = torch.cat([own[:label], own[label + 1 :]])
+        assert decision.gap is not None
+        assert decision.gap <= float((own[label] - rivals).min())
+    wide = Problem(network, Empirical(samples), class_robust(ball(x, 0.2), [0, 2], 3))
+    for i, decision in enumerate(decide(wide)):
+        for point in sample_region(wide.specification.region, 50, generator):
+            share = float(network.forward(samples, point).softmax(-1).mean(0)[i, (0, 2)[i]])
+            assert decision.lower <= share <= decision.upper
+    mean = Problem(network, Empirical(samples), output_interval(ball(x, 0), -9.0, 9.0, 3, 1))
+    for decision, own in zip(decide(mean), network.forward(samples, x).mean(0), strict=True):
+        assert decision.lower <= float(own[1]) <= decision.upper <= decision.lower + 1e-9
+
+
+def test_wider_regions_know_less() -> None:
+    problem = asked(5, "normal", "softmax")
+    found: list[tuple[Decision, ...]] = []
+    for eps in (0.0, 0.05, 0.2):
+        region = ball(problem.specification.region.center, eps)
+        assert problem.specification.labels is not None
+        spec = class_robust(region, problem.specification.labels, problem.network.outputs)
+        found.append(decide(Problem(problem.network, problem.posterior, spec)))
+    for narrow, wide in pairwise(found):
+        for a, b in zip(narrow, wide, strict=True):
+            assert b.lower <= a.lower + 1e-9
+            assert b.upper >= a.upper - 1e-9
+
+
+def test_questions_that_have_no_predictive_mean() -> None:
+    network = mlp(2, 3, 3)
+    posterior = random_posterior(0, network)
+    region = ball(torch.zeros(1, 2, dtype=torch.float64), 0.1)
+    with pytest.raises(InputError, match="leave out the target class"):
+        decide(Problem(network, posterior, class_robust(region, [0], 3, target=1)))
+    two = Specification(region, vector(1, 0, 0, 0, 1, 0).reshape(1, 2, 3), torch.zeros(1, 2, dtype=torch.float64))
+    with pytest.raises(InputError, match="one direction"):
+        decide(Problem(network, posterior, two))
+    with pytest.raises(InputError, match="'laplace' has no predictive bounds"):
+        decide(Problem(network, Laplace(posterior.mean, posterior.std), class_robust(region, [0], 3)))
+    with pytest.raises(InputError, match="effort is 2"):
+        decide(Problem(network, posterior, class_robust(region, [0], 3)), effort=2)
+    with pytest.raises(InputError, match="2 indices for 1 inputs"):
+        decide(Problem(network, posterior, class_robust(region, [0], 3)), indices=[1, 2])
+
+
+def test_a_half_space_is_a_direction_too() -> None:
+    network = Network((1,), (Dense(1, 2, bias=False),))
+    region = ball(vector(1.0).reshape(1, 1), 0)
+    problem = Problem(network, Normal(vector(1.0, 3.0), vector(0.1, 0.1)), half_space(region, vector(-1.0, 1.0), 1.5))
+    (decision,) = decide(problem)
+    assert (decision.lower, decision.upper) == pytest.approx((2.0, 2.0))
+    assert decision.status == "decided"
+    reverse = Problem(network, problem.posterior, half_space(region, vector(-1.0, 1.0), 2.5))
+    assert decide(reverse)[0].status == "undecided"
+
+
+def test_low_rank_noise_that_reaches_two_layers_is_not_independent() -> None:
+    """w1 = w2 = ξ: E w2 relu(w1 x) = E ξ relu(ξ) = 1/2 at x = 1, where independent weights would have mean 0."""
+    network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
+    posterior = LowRankNormal(vector(0.0, 0.0), vector(0.0, 0.0), torch.ones(2, 1, dtype=torch.float64))
+    problem = Problem(network, posterior, output_interval(ball(vector(1.0).reshape(1, 1), 0), -1.0, 1.0))
+    (decision,) = decide(problem)
+    assert decision.lower <= 0.5 <= decision.upper
+    assert output_norms(network, posterior, problem.specification.region).item() >= math.sqrt(1.5)  # E ξ⁴ / 2
