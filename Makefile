@@ -11,9 +11,9 @@ demo: $(READY)
 
 test: lint types imports unit check
 
-# The documentation, readable without a server and without a network: site/index.html
+# The documentation: site/index.html, readable from the disk and without a network.
 site: $(READY)
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(READY)
 	$(BIN)/ruff check .
