@@ -262,7 +262,7 @@ def test_optimised_slopes_help_and_stay_below_brute_force() -> None:
     for seed in range(60):
         problem = wider(random_problem(seed, activations=PIECEWISE_LINEAR), seed)
         proofs = prove(problem, problem.posterior, effort=1)
-        lower = torch.tensor([found.probability for found in proofs], dtype=torch.float64)
+        lower = torch.tensor([found.bound for found in proofs], dtype=torch.float64)
         gained += int((lower > best(problem) + 1e-3).sum())
         assert_below_truth(problem, lower, seed)
         for found in proofs:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bnncert.certificate import Certificate, Result, read_certificate
     from bnncert.certification import certify
     from bnncert.correlated import LowRankNormal, Mixture, full_covariance
+    from bnncert.decision import Decision, decide
     from bnncert.empirical import Empirical
     from bnncert.errors import InputError
     from bnncert.importers import (
@@ -49,6 +50,7 @@ _ROOMS = {
     "certificate": ("Certificate", "Result", "read_certificate"),
     "certification": ("certify",),
     "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
+    "decision": ("Decision", "decide"),
     "empirical": ("Empirical",),
     "errors": ("InputError",),
     "importers": (
@@ -90,6 +92,7 @@ __all__ = [
     "Certificate",
     "Concentration",
     "Conv2d",
+    "Decision",
     "Dense",
     "Empirical",
     "Enumeration",
@@ -118,6 +121,7 @@ __all__ = [
     "ball",
     "certify",
     "class_robust",
+    "decide",
     "explicit_box",
     "from_laplace",
     "from_numpyro",

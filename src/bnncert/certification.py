@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnncert.certificate import SCHEMA, Certificate, Result
 from bnncert.errors import InputError
-from bnncert.methods import Method, Outcome, default_method
+from bnncert.methods import Method, default_method
 from bnncert.methods.statistical import estimate
 from bnncert.problem import Problem
 from bnncert.rounding import allow
@@ -34,23 +34,27 @@ def certify(
     samples: networks to draw for an uncertified estimate beside each result; 0 for none.
     """
     method = method or default_method(problem.posterior)
-    names = list(range(len(problem)) if indices is None else indices)
-    if len(names) != len(problem):
-        raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one an input")
+    names = named(problem, indices)
     if not 0 <= seed < 2**31:
         raise InputError(f"seed is {seed}; give a whole number from 0 to {2**31 - 1}")
     started = time.perf_counter()
     # float64 keeps TF32 and the default dtype out; autocast must be switched off by hand.
     with torch.no_grad(), torch.autocast(problem.posterior.center.device.type, enabled=False):
         outcomes = method(problem, seed)
-        predicted = None if problem.specification.labels is None else problem.predictions()
+        labels, predicted = observed(problem)
         estimates = estimate(problem, samples, seed) if samples else [None] * len(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
     results = []
+    described = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
     for i, outcome in enumerate(outcomes):
-        label, prediction = _entry(problem.specification.labels, i), _entry(predicted, i)
+        label, prediction = labels[i], predicted[i]
         lower, upper = allow(outcome.lower, outcome.upper)
-        known = lower > 0 or upper < 1
+        certificate = None
+        if lower > 0 or upper < 1:
+            claim, own, calls = {"lower": lower, "upper": upper}, problem[i : i + 1], outcome.bound_calls
+            certificate = certificate_for(
+                own, outcome.kind, claim, outcome.evidence, outcome.tensors, described, calls, seed
+            )
         results.append(
             Result(
                 index=names[i],
@@ -65,21 +69,43 @@ def certify(
                 seconds=seconds,
                 seed=seed,
                 estimate=estimates[i],
-                certificate=_certificate(problem[i : i + 1], (lower, upper), outcome, method, seed) if known else None,
+                certificate=certificate,
             )
         )
     return tuple(results)
 
 
-def _certificate(
-    problem: Problem, claim: tuple[float, float], outcome: Outcome, method: Method, seed: int
+def named(problem: Problem, indices: Sequence[int] | None) -> list[int]:
+    """What the inputs are called."""
+    names = list(range(len(problem)) if indices is None else indices)
+    if len(names) != len(problem):
+        raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one an input")
+    return names
+
+
+def observed(problem: Problem) -> tuple[list[int] | list[None], list[int] | list[None]]:
+    """Labels of the inputs, and the classes that the central network gives them; Nones where there are no labels."""
+    if problem.specification.labels is None:
+        return [None] * len(problem), [None] * len(problem)
+    return problem.specification.labels.tolist(), problem.predictions().tolist()
+
+
+def certificate_for(
+    problem: Problem,
+    kind: str,
+    claim: dict[str, float],
+    evidence: dict[str, Any],
+    tensors: dict[str, Tensor],
+    method: dict[str, Any],
+    bound_calls: int = 0,
+    seed: int = 0,
 ) -> Certificate:
     """The claim about one input with everything a checker needs beside the posterior."""
     spec, region = problem.specification, problem.specification.region
     explicit = region.norm == "box"
     header: dict[str, Any] = {
         "schema": SCHEMA,
-        "kind": outcome.kind,
+        "kind": kind,
         "digests": {
             "architecture": problem.network.digest,
             "posterior": problem.posterior.digest,
@@ -87,17 +113,13 @@ def _certificate(
             "problem": problem.digest,
         },
         "region": {"norm": region.norm, "clip": region.clip, "eps": None if explicit else float(region.eps[0]).hex()},
-        "claim": {"lower": claim[0].hex(), "upper": claim[1].hex()},
-        "evidence": outcome.evidence,
-        "method": {"name": method.name, **(asdict(method) if is_dataclass(method) else {})},
-        "bound_calls": outcome.bound_calls,
+        "claim": {name: value.hex() for name, value in claim.items()},
+        "evidence": evidence,
+        "method": method,
+        "bound_calls": bound_calls,
         "seed": seed,
         "versions": {"bnncert": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     question = {"x": region.center, "rows": spec.rows, "offsets": spec.offsets}
     question |= {"lower": region.box.lower, "upper": region.box.upper} if explicit else {}
-    return Certificate(header, {name: value[0].clone() for name, value in question.items()} | outcome.tensors)
-
-
-def _entry(values: Tensor | None, index: int) -> int | None:
-    return None if values is None else int(values[index])
+    return Certificate(header, {name: value[0].clone() for name, value in question.items()} | tensors)

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from bnncert.certificate import Result
     from bnncert.data import Dataset
+    from bnncert.decision import Decision
     from bnncert.methods import Method
     from bnncert.network import Network
+    from bnncert.posterior import Posterior
     from bnncert.problem import Problem
     from bnncert.specification import Region, Specification
     from bnncert.zoo import Recipe
@@ -121,7 +123,6 @@ def certify(
     Data sets: digits, mnist, fashion-mnist, cifar10 (their test splits).
     """
     from bnncert.certificate import jointly
-    from bnncert.data import load_inputs
     from bnncert.display import show_answers, show_query, show_results
     from bnncert.importers import load_posterior, load_vnnlib
     from bnncert.methods import default_method
@@ -155,13 +156,8 @@ def certify(
     else:
         if inputs is None:
             raise InputError("nothing is asked; give --inputs and --eps, or --vnnlib")
-        data = load_inputs(inputs)
-        indices, radii = _selection(select, len(data.x)), _radii(eps)
-        x, y, each = _repeated(data, indices, radii)
-        region = _region(network, x, each, norm, _clip(clip, no_clip, data.image))
-        problem = Problem(network, weights, _condition(network, region, y, target, tolerance).to(device))
+        problem, names, radii = _asked(network, weights, inputs, eps, select, norm, (clip, no_clip), target, tolerance)
         parts = [problem[start : start + BATCH] for start in range(0, len(problem), BATCH)]
-        names = [index for index in indices for _ in radii or (None,)]
         results = _certify_parts(parts, chosen, seed, names, estimate, out, several_radii=len(radii) > 1)
         size = ", ".join(f"{radius:g}" for radius in radii) or "of each input"
         show_results(results, f"{posterior.name}, eps {size} ({norm}), method {chosen.name}", radii)
@@ -170,6 +166,55 @@ def certify(
         print(f"results and certificates are in {out}")
     if threshold is not None and not show_answers(bounds, threshold):
         raise typer.Exit(1)
+
+
+@app.command()
+def decide(
+    posterior: Annotated[Path, typer.Argument(help="Posterior file: .safetensors (native) or .npz.")],
+    inputs: Annotated[str, typer.Option(help="Data set or .npz file with x, y and optionally eps.")],
+    eps: Annotated[
+        str | None, typer.Option(help="Radius of the input region, or several: 0.01,0.02; else eps of the .npz.")
+    ] = None,
+    select: Annotated[str, typer.Option(help="Which inputs: START:STOP, one index, or a list 3,7,12.")] = ALL,
+    norm: Annotated[str, typer.Option(help="linf, l2 or l1.")] = LINF,
+    clip: Annotated[
+        tuple[float, float] | None, typer.Option(help="Intersect the region with [LO, HI]; images: 0 1 by default.")
+    ] = None,
+    no_clip: Annotated[bool, typer.Option("--no-clip", help="Do not clip, also for images.")] = False,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Regression: the mean output stays within this distance of y.")
+    ] = None,
+    effort: Annotated[int, typer.Option(help="0 plain slopes, 1 optimised ones.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")] = None,
+) -> None:
+    """Certify the decision of the averaged network: bounds of its mean softmax, or mean output, around each input.
+
+    This is another quantity than the P_safe of `certify`: not how many networks are robust, but whether their mean is.
+    """
+    from bnncert.decision import decide as decide_problem
+    from bnncert.display import progress, show_decisions
+    from bnncert.importers import load_posterior
+    from bnncert.results import DECISIONS, result_folder
+
+    network, weights = load_posterior(posterior)
+    problem, names, radii = _asked(
+        network, weights.to(_device(device)), inputs, eps, select, norm, (clip, no_clip), None, tolerance
+    )
+    decisions: list[Decision] = []
+    folder = result_folder(out, len(radii) > 1, DECISIONS) if out else nullcontext(lambda _: None)
+    with folder as store, progress("deciding") as bar:
+        task = bar.add_task("deciding", total=len(problem), note="")
+        for start in range(0, len(problem), BATCH):
+            part = problem[start : start + BATCH]
+            batch = decide_problem(part, effort=effort, indices=names[start : start + BATCH])
+            store(batch)
+            decisions += batch
+            bar.advance(task, len(batch))
+    size = ", ".join(f"{radius:g}" for radius in radii) or "of each input"
+    show_decisions(decisions, f"{posterior.name}, eps {size} ({norm}), predictive {decisions[0].quantity}")
+    if out:
+        print(f"decisions and certificates are in {out}")
 
 
 @app.command()
@@ -505,6 +550,29 @@ def _radii(text: str | None) -> list[float]:
     if len(set(radii)) < len(radii):
         raise InputError(f"'--eps' {text!r} names a radius twice; give each once")
     return radii
+
+
+def _asked(
+    network: Network,
+    weights: Posterior,
+    inputs: str,
+    eps: str | None,
+    select: str,
+    norm: str,
+    clipping: tuple[tuple[float, float] | None, bool],
+    target: int | None,
+    tolerance: float | None,
+) -> tuple[Problem, list[int], list[float]]:
+    """The problem on the weights' device, what its inputs are called, and the radii if they are given for all."""
+    from bnncert.data import load_inputs
+    from bnncert.problem import Problem
+
+    data = load_inputs(inputs)
+    indices, radii = _selection(select, len(data.x)), _radii(eps)
+    x, y, each = _repeated(data, indices, radii)
+    region = _region(network, x, each, norm, _clip(*clipping, data.image))
+    condition = _condition(network, region, y, target, tolerance).to(weights.center.device)
+    return Problem(network, weights, condition), [index for index in indices for _ in radii or (None,)], radii
 
 
 def _repeated(data: Dataset, indices: list[int], radii: list[float]) -> tuple[Tensor, Tensor, Tensor]:

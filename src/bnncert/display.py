@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bnncert.certificate import Result, answer
+from bnncert.decision import Decision
 from bnncert.importers import Query
 from bnncert.methods.statistical import Estimate
 from bnncert.zoo import ZOO, shipped_index, trained_path
@@ -56,6 +57,33 @@ def show_results(results: Sequence[Result], title: str, radii: Sequence[float] =
     if results and results[0].estimate:
         drawn = results[0].estimate
         console.print(f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks", highlight=False)
+
+
+def show_decisions(decisions: Sequence[Decision], title: str) -> None:
+    """A row a decision (the first few): bounds of the predictive mean over the region, and how many are decided."""
+    softmax = bool(decisions) and decisions[0].quantity == "softmax"
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    sized = len({decision.eps for decision in decisions}) > 1
+    names = ["input", *["eps"] * sized, *["label"] * softmax, "status", "at least", "at most", *["ahead by"] * softmax]
+    for name in names:
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for d in decisions[:SHOWN]:
+        cells = [d.index, *[f"{d.eps:g}"] * sized, *[d.label] * softmax, d.status]
+        ends = [percent(d.lower), percent(d.upper, up=True)] if softmax else [f"{d.lower:.6g}", f"{d.upper:.6g}"]
+        table.add_row(*map(str, cells), *ends, *([percent(d.gap)] if d.gap is not None else []))
+    console = Console()
+    console.print(table)
+    if len(decisions) > SHOWN:
+        console.print(f"... and {len(decisions) - SHOWN} more")
+    decided = sum(decision.status == "decided" for decision in decisions)
+    of = "probability of the label, E softmax," if softmax else "mean of the output"
+    seconds = sum(decision.seconds for decision in decisions)
+    console.print(
+        f"bounds of the posterior-predictive {of} for every x of the region (not of P_safe); "
+        f"{decided} of {_count(len(decisions), 'input')} decided; {seconds:.1f} s",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def show_query(name: str, query: Query, bounds: tuple[float, float]) -> None:

@@ -1,4 +1,5 @@
-"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input.
+"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input; `decisions.jsonl` in the
+place of the former for predictive means.
 
 A certificate is named after its input, `000007.safetensors`. With several radii an input it is named after its radius
 too, `000007_0.025.safetensors`: the shortest decimal of a float tells it from all others.
@@ -17,25 +18,28 @@ from types import NoneType
 from typing import Any, NoReturn
 
 from bnncert.certificate import Answer, Result
+from bnncert.decision import Decision
 from bnncert.errors import InputError
 from bnncert.files import write_atomically
 from bnncert.methods.statistical import Estimate
 
-RESULTS, CERTIFICATES = "results.jsonl", "certificates"
+RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
 STATUSES = ("certified", "unverified", "misclassified", "error")
 
 
 @contextmanager
-def result_folder(folder: Path, several_radii: bool = False) -> Iterator[Callable[[Sequence[Result]], None]]:
-    """Gives a function that stores results; the folder changes only when the block ends well.
+def result_folder(
+    folder: Path, several_radii: bool = False, name: str = RESULTS
+) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
+    """Gives a function that stores results, or decisions; the folder changes only when the block ends well.
 
     Earlier results there are replaced; a folder that holds anything else is refused. several_radii: an input comes
     once for each of several radii, and certificates are named after both.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULTS).is_file():
-        raise InputError(f"output folder {str(folder)!r} is not empty and holds no results; name a new folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / name).is_file():
+        raise InputError(f"output folder {str(folder)!r} is not empty and holds no {name}; name a new folder")
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -44,10 +48,10 @@ def result_folder(folder: Path, several_radii: bool = False) -> Iterator[Callabl
         raise InputError(f"output folder {str(folder)!r} cannot be written ({error.strerror}); name another") from error
     lines: list[str] = []
 
-    def store(results: Sequence[Result]) -> None:
+    def store(results: Sequence[Result] | Sequence[Decision]) -> None:
         for result in results:
-            name = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
-            path = f"{CERTIFICATES}/{name}.safetensors" if result.certificate else None
+            stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
+            path = f"{CERTIFICATES}/{stem}.safetensors" if result.certificate else None
             if result.certificate and path:
                 result.certificate.write(partial / path)
             lines.append(result.line(path) + "\n")
@@ -57,7 +61,7 @@ def result_folder(folder: Path, several_radii: bool = False) -> Iterator[Callabl
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
-        write_atomically(folder / RESULTS, "".join(lines).encode())
+        write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

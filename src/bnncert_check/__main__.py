@@ -12,9 +12,10 @@ from pathlib import Path
 from bnncert_check.certificate import check_certificate
 from bnncert_check.folder import check_results, read_results
 from bnncert_check.model import read_model
-from bnncert_check.verdict import ACCEPT, ERROR, EXIT_CODES, REJECT, CannotCheck, Verdict
+from bnncert_check.verdict import ACCEPT, ERROR, EXIT_CODES, MEAN, P_SAFE, REJECT, SOFTMAX, CannotCheck, Verdict
 
 WIDTH = 30  # of the progress bar
+NAMES = {P_SAFE: P_SAFE, SOFTMAX: "predictive probability", MEAN: "predictive mean"}
 
 
 def run(target: Path, posterior: Path, as_json: bool) -> int:
@@ -62,7 +63,9 @@ def _line(verdict: Verdict) -> str:
     if verdict.code:
         words.append(f"{verdict.code}: {verdict.message}")
     elif verdict.claimed:
-        words.append(f"{verdict.claimed[0]!r} <= P_safe <= {verdict.claimed[1]!r}: {verdict.question}")
+        ahead = "" if verdict.gap is None else f", ahead by {verdict.gap!r}"
+        bounds = f"{verdict.claimed[0]!r} <= {NAMES[verdict.quantity]} <= {verdict.claimed[1]!r}{ahead}"
+        words.append(f"{bounds}: {verdict.question}")
     else:
         words.append(verdict.message)
     # A file's name must not look like a verdict of its own.
@@ -75,7 +78,7 @@ def main() -> None:
         description="Check certificates of bnncert independently, in rigorous arithmetic. "
         "Exit code 0: accepted, 1: rejected, 2: could not be checked.",
     )
-    parser.add_argument("target", type=Path, help="a certificate, or a folder with results.jsonl")
+    parser.add_argument("target", type=Path, help="a certificate, or a folder with results.jsonl or decisions.jsonl")
     parser.add_argument("--posterior", type=Path, required=True, help="the posterior: .safetensors or .npz")
     parser.add_argument("--json", action="store_true", help="print one JSON object with every verdict")
     arguments = parser.parse_args()

@@ -18,8 +18,9 @@ from bnncert_check.layers import Activation, Conv
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox, alternating_mass, cells_mass, cut
 from bnncert_check.model import Model, Posterior
+from bnncert_check.predictive import direction_means, network_means, softmax_means
 from bnncert_check.region import Region, point_region, read_region
-from bnncert_check.verdict import ACCEPT, ERROR, Bounds, CannotCheck, Reason, Rejected, Verdict
+from bnncert_check.verdict import ACCEPT, ERROR, MEAN, P_SAFE, SOFTMAX, Bounds, CannotCheck, Reason, Rejected, Verdict
 
 SCHEMA = "bnncert-certificate/1"
 MOST_BOXES = 16  # that inclusion-exclusion may intersect
@@ -43,6 +44,13 @@ class Question:
         rows = f"{len(self.rows)} output rows positive" if self.label is None else f"class {self.label} before {others}"
         return f"{rows} on {size}{clip}"
 
+    def settled(self, bounds: Bounds, gap: float | None) -> bool:
+        """Whether bounds of the predictive mean, of the label or of the first row's direction, answer the question."""
+        if gap is not None:
+            return gap > 0
+        ends = [bounds[0] if np.array_equal(row, self.rows[0]) else -bounds[1] for row in self.rows]
+        return all(end > -offset for end, offset in zip(ends, self.offsets.tolist(), strict=True))
+
     @property
     def label(self) -> int | None:
         """The class that every row puts before another one; None if the rows say something else."""
@@ -61,17 +69,22 @@ def check_certificate(path: Path, model: Model) -> Verdict:
         with ctx.workprec(BITS), np.errstate(all="ignore"):
             require_ieee_arithmetic()
             header, tensors = read_safetensors(path, SCHEMA)
-            claimed = _claim(header)
-            verdict = replace(verdict, claimed=claimed)
+            claimed, gap = _claim(header)
+            quantity = header["kind"] if header["kind"] in (SOFTMAX, MEAN) else P_SAFE
+            verdict = replace(verdict, claimed=claimed, gap=gap, quantity=quantity)
             question = _question(header, tensors, model)
             eps = None if question.region.norm == "box" else question.region.eps
             verdict = replace(verdict, question=question.describe(), label=question.label, eps=eps)
             _check_digests(header, question, tensors["x"].shape, model)
-            supported = _supported(header, tensors, question, model)
-            if any(map(math.isnan, supported)):
+            supported, lead = _supported(header, tensors, question, model)
+            if any(map(math.isnan, (*supported, lead))):
                 raise CannotCheck("not-finite", "a probability could not be computed")
             verdict = replace(verdict, supported=supported)
-            _compare(claimed, supported)
+            _compare(claimed, supported, quantity)
+            if gap is not None and not gap <= lead:
+                raise Rejected("gap-too-high", f"claimed a lead of {gap!r}, supported is {lead!r}")
+            decided = None if quantity == P_SAFE else question.settled(claimed, gap)
+            verdict = replace(verdict, decided=decided)
     except Reason as reason:
         verdict = replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     except UNREADABLE as error:
@@ -79,11 +92,14 @@ def check_certificate(path: Path, model: Model) -> Verdict:
     return replace(verdict, seconds=time.perf_counter() - started)
 
 
-def _claim(header: dict[str, Any]) -> Bounds:
+def _claim(header: dict[str, Any]) -> tuple[Bounds, float | None]:
+    """Lower and upper bound, and for softmax the gap."""
     lower, upper = (float.fromhex(header["claim"][end]) for end in ("lower", "upper"))
-    if not 0 <= lower <= upper <= 1:
-        raise Rejected("claim-not-a-probability", f"the claim is {lower} <= P_safe <= {upper}")
-    return lower, upper
+    gap = float.fromhex(header["claim"]["gap"]) if header["kind"] == SOFTMAX else None
+    within = math.isfinite(lower) and math.isfinite(upper) if header["kind"] == MEAN else lower >= 0 and upper <= 1
+    if not (within and lower <= upper and -1 <= (gap or 0) <= 1):
+        raise Rejected("claim-not-a-probability", f"the claim is {lower} to {upper}, gap {gap}")
+    return (lower, upper), gap
 
 
 def _question(header: dict[str, Any], tensors: Tensors, model: Model) -> Question:
@@ -108,24 +124,58 @@ def _check_digests(header: dict[str, Any], question: Question, shape: tuple[int,
             raise Rejected("digest-mismatch", f"the digest of the {name} is another: is this the right posterior?")
 
 
-def _supported(header: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> Bounds:
-    """The bounds that the evidence supports."""
+def _supported(header: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> tuple[Bounds, float]:
+    """The bounds that the evidence supports, and the gap of a softmax; 0 where there is none."""
     match header["kind"]:
         case "boxes":
-            return _boxes(header["evidence"], tensors, question, model), 1.0
+            return (_boxes(header["evidence"], tensors, question, model), 1.0), 0.0
         case "concentration":
-            return _concentration(header["evidence"]["components"], tensors, question, model)
+            return _concentration(header["evidence"]["components"], tensors, question, model), 0.0
         case "networks":
-            return _networks(header["evidence"], tensors, question, model)
+            return _networks(header["evidence"], tensors, question, model), 0.0
+        case "softmax" | "mean":
+            return _predictive(header, tensors, question, model)
     raise CannotCheck("unsupported", f"evidence of kind {header['kind']!r} is not known")
 
 
-def _compare(claimed: Bounds, supported: Bounds) -> None:
+def _compare(claimed: Bounds, supported: Bounds, quantity: str) -> None:
     if not claimed[0] <= supported[0]:
-        message = f"claimed P_safe >= {claimed[0]!r}, supported is {supported[0]!r}"
+        message = f"claimed {quantity} >= {claimed[0]!r}, supported is {supported[0]!r}"
         raise Rejected("probability-too-high", message)
     if not claimed[1] >= supported[1]:
-        raise Rejected("upper-too-low", f"claimed P_safe <= {claimed[1]!r}, supported is {supported[1]!r}")
+        raise Rejected("upper-too-low", f"claimed {quantity} <= {claimed[1]!r}, supported is {supported[1]!r}")
+
+
+def _predictive(header: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> tuple[Bounds, float]:
+    """Weighted sums over the components, or means over the networks, of lower bounds of the mean, of 1 minus it (or of
+    its negative), and of the gap."""
+    softmax, rows = header["kind"] == SOFTMAX, question.rows
+    if softmax and (question.label is None or len({int(row.argmin()) for row in rows}) != model.outputs - 1):
+        raise CannotCheck("unsupported", "a predictive probability needs one class against every other")
+    if not softmax and not all(np.array_equal(row, rows[0]) or np.array_equal(row, -rows[0]) for row in rows):
+        raise CannotCheck("unsupported", "a predictive mean needs output rows of one direction")
+    rows, region = rows if softmax else rows[:1], question.region
+    if model.components[0].family == "empirical":
+        samples = model.components[0].fields["samples"]
+        weights, found = (1.0,) * len(samples), [network_means(model, w, region, rows, softmax) for w in samples]
+    else:
+        weights, found = model.weights, []
+        entries = header["evidence"]["components"]
+        for i, (posterior, entry) in enumerate(zip(model.components, entries, strict=True)):
+            if posterior.family not in ("normal", "low-rank-normal"):
+                raise CannotCheck("unsupported", f"predictive means need a Gaussian posterior, not {posterior.family}")
+            below = _proof(entry["lower"], f"c{i}.", tensors, len(rows), model)
+            above = _proof(entry["upper"], f"c{i}.upper.", tensors, len(rows), model)
+            means = softmax_means if softmax else direction_means
+            found.append(means(model, posterior, region, rows, (below, above)))
+    total = sum(map(arb, weights), arb(0))
+    low, high, lead = (
+        sum((arb(weight) * means[k] for weight, means in zip(weights, found, strict=True)), arb(0)) / total
+        for k in range(3)
+    )
+    if not softmax:
+        return (lower_float(low), upper_float(-high)), 0.0
+    return (max(lower_float(low), 0.0), min(upper_float(1 - high), 1.0)), lower_float(lead)
 
 
 def _boxes(evidence: dict[str, Any], tensors: Tensors, question: Question, model: Model) -> float:

@@ -68,14 +68,20 @@ Functional = tuple[Array, Array]  # m from below and L from above
 
 def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
     """An upper bound of the probability that some row is not positive somewhere on the region."""
-    steps, ends = _trace(model, posterior, region, proof)
-    steps = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
-    value, lipschitz = _functional(steps, region, rows)
-    value = down(value + offsets)
-    total = ends * normal_tail(arb(proof.t))
+    (value, lipschitz), total = functionals(model, posterior, region, rows, offsets, proof)
     for m, L in zip(value.tolist(), lipschitz.tolist(), strict=True):  # noqa: N806 (the formula's name)
         total += _row_failure(m, L)
     return total
+
+
+def functionals(
+    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof
+) -> tuple[Functional, arb]:
+    """m and L of the rows, and an upper bound of the probability that one of the hidden intervals fails."""
+    steps, ends = _trace(model, posterior, region, proof)
+    steps = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
+    value, lipschitz = _functional(steps, region, rows)
+    return (down(value + offsets), lipschitz), ends * normal_tail(arb(proof.t))
 
 
 def _row_failure(m: float, lipschitz: float) -> arb:

@@ -1,4 +1,4 @@
-"""Result folders: every line of results.jsonl and the certificate it names."""
+"""Result folders: every line of results.jsonl or decisions.jsonl, and the certificate it names."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ from typing import Any
 from bnncert_check.certificate import check_certificate
 from bnncert_check.files import UNREADABLE, strict_json
 from bnncert_check.model import Model
-from bnncert_check.verdict import ACCEPT, CannotCheck, Reason, Rejected, Verdict
+from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected, Verdict
 
-RESULTS = "results.jsonl"
+FILES = ("results.jsonl", "decisions.jsonl")  # of P_safe, and of predictive means
+Line = tuple[str, dict[str, Any]]  # where it stands, and what it says
 
 
-def read_results(folder: Path) -> list[dict[str, Any]]:
+def read_results(folder: Path) -> list[Line]:
+    """The lines of every file of results in the folder."""
+    lines: list[Line] = []
     try:
-        lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
-        results = [dict(strict_json(line)) for line in lines]
+        for path in [folder / name for name in FILES if (folder / name).exists()]:
+            texts = path.read_text(encoding="utf-8").splitlines()
+            lines += [(f"{path}:{number}", dict(strict_json(text))) for number, text in enumerate(texts, 1)]
     except UNREADABLE as error:
         raise CannotCheck("unreadable", f"{str(folder)!r} is not a folder of results ({error})") from error
-    if not results:
-        raise CannotCheck("unreadable", f"{str(folder / RESULTS)!r} is empty")
-    return results
+    if not lines:
+        raise CannotCheck("unreadable", f"{str(folder)!r} holds no line of {' or '.join(FILES)}")
+    return lines
 
 
-def check_results(folder: Path, results: list[dict[str, Any]], model: Model) -> Iterator[Verdict]:
+def check_results(folder: Path, lines: list[Line], model: Model) -> Iterator[Verdict]:
     """One verdict a line; a line that claims nothing (0 <= P_safe <= 1) needs no certificate."""
-    for number, result in enumerate(results, 1):
-        yield _check_line(folder, number, result, model)
+    for where, result in lines:
+        yield _check_line(folder, where, result, model)
 
 
-def _check_line(folder: Path, number: int, result: dict[str, Any], model: Model) -> Verdict:
+def _check_line(folder: Path, where: str, result: dict[str, Any], model: Model) -> Verdict:
     path = result.get("certificate")
-    verdict = Verdict(f"{folder / RESULTS}:{number}", ACCEPT, message="claims nothing")
+    verdict = Verdict(where, ACCEPT, message="claims nothing")
     try:
         if path is None:
-            if (result.get("lower"), result.get("upper")) != (0, 1):
+            nothing = (result.get("lower"), result.get("upper")) == (0, 1) and result.get("gap") in (None, -1)
+            if not nothing or result.get("status") == "decided":
                 raise Rejected("certificate-missing", "the line claims something and names no certificate")
             return verdict
         if not _inside(folder, path):
@@ -60,7 +65,10 @@ def _inside(folder: Path, path: object) -> bool:
 def _compare(result: dict[str, Any], verdict: Verdict) -> None:
     """The line must repeat the certificate's claim and question."""
     lower, upper = verdict.claimed or (None, None)
-    certified = {"lower": lower, "upper": upper, "eps": verdict.eps, "label": verdict.label}
+    certified: dict[str, object] = {"lower": lower, "upper": upper, "eps": verdict.eps, "label": verdict.label}
+    if verdict.quantity != P_SAFE or "quantity" in result:
+        certified |= {"quantity": verdict.quantity, "gap": verdict.gap}
+        certified |= {"status": "decided" if verdict.decided else "undecided"}
     for name, value in certified.items():
         if (name != "eps" or value is not None) and result.get(name) != value:
             message = f"{name}: the line says {result.get(name)!r}, its certificate {value!r}"

@@ -172,6 +172,13 @@ def pull_up(layer: Linear, matrix: Array, rows: Array) -> Array:
     return up(layer.pull(matrix, rows) + pull_error(layer, matrix, rows))
 
 
+def through_up(layer: Linear, matrix: Array, h: Array) -> Array:
+    """W h + b from above, for non-negative matrix and h."""
+    patches = layer.patches(h) if isinstance(layer, Conv) else np.append(h, 1.0)[:, None]
+    total = (matrix.T @ patches).reshape(-1)
+    return up(total + sum_error(len(matrix), total))
+
+
 def window_places(shape: Shape, kernel: Shape, stride: Shape, padding: Shape) -> Shape:
     sizes = zip(shape[1:], kernel, stride, padding, strict=True)
     return tuple((n + 2 * p - k) // s + 1 for n, k, s, p in sizes)

@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 Bounds: TypeAlias = tuple[float, float]  # lower, upper
 
 ACCEPT, REJECT, ERROR = "ACCEPT", "REJECT", "ERROR"
+P_SAFE, SOFTMAX, MEAN = "P_safe", "softmax", "mean"  # what is bounded; the last two are predictive means
 EXIT_CODES = {ACCEPT: 0, REJECT: 1, ERROR: 2}
 
 
@@ -44,6 +45,9 @@ class Verdict:
     claimed: Bounds | None = None
     supported: Bounds | None = None
     question: str = ""  # in words
+    quantity: str = P_SAFE
+    gap: float | None = None  # of softmax: claimed lead over every rival
+    decided: bool | None = None  # of predictive means: whether they settle the question on the whole region
     eps: float | None = None
     label: int | None = None
     seconds: float = 0.0
@@ -51,7 +55,7 @@ class Verdict:
 
 REJECTIONS = {
     "digest-mismatch": "the certificate speaks of another posterior or network, or was changed after it was written",
-    "claim-not-a-probability": "not 0 <= lower <= upper <= 1",
+    "claim-not-a-probability": "not 0 <= lower <= upper <= 1, a gap outside [-1, 1], or a mean that is no interval",
     "region-empty": "the input region holds no point",
     "box-empty": "a weight box or cell has its ends in the wrong order",
     "row-not-positive": "an output row could not be proved positive on a box, or for a network",
@@ -64,8 +68,9 @@ REJECTIONS = {
     "network-not-refuted": "a network that counts as unsafe was not proved to fail at its point",
     "probability-too-high": "the claimed lower bound is above what rigorous arithmetic supports",
     "upper-too-low": "the claimed upper bound is below what rigorous arithmetic supports",
+    "gap-too-high": "the claimed lead of the label's predictive probability is above what is supported",
     "certificate-missing": "a result claims something and has no certificate",
-    "result-mismatch": "a line of results.jsonl and its certificate say different things",
+    "result-mismatch": "a line of results and its certificate say different things",
 }
 ERRORS = {
     "unreadable": "a file does not exist or is not what its name says",

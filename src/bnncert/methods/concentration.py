@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from bnncert.correlated import Gaussian, LowRankNormal, Mixture
 from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.methods.outcome import Outcome
-from bnncert.methods.proof import Proof, prove
+from bnncert.methods.proof import Proof, describe, prove
 from bnncert.methods.upper import Refutation, refute
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
@@ -60,7 +59,7 @@ def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaus
 
 
 def _outcome(weights: tuple[float, ...], claims: tuple[tuple[Proof, Refutation | None], ...]) -> Outcome:
-    lower = sum(w * proof.probability for w, (proof, _) in zip(weights, claims, strict=True))
+    lower = sum(w * proof.bound for w, (proof, _) in zip(weights, claims, strict=True))
     upper = sum(w * (found.upper if found else 1.0) for w, (_, found) in zip(weights, claims, strict=True))
     if len(weights) > 1:  # sums and products of a few numbers, and weights that sum to 1 only nearly
         lower, upper = lower - 2.0**-38, upper + 2.0**-38
@@ -68,19 +67,13 @@ def _outcome(weights: tuple[float, ...], claims: tuple[tuple[Proof, Refutation |
     evidence: dict[str, Any] = {"components": []}
     tensors: dict[str, Tensor] = {}
     for c, (weight, (proof, found)) in enumerate(zip(weights, claims, strict=True)):
-        entry = {"weight": weight.hex(), "lower": _describe(proof, f"c{c}.", tensors), "upper": None}
+        entry = {"weight": weight.hex(), "lower": _stated(proof, f"c{c}.", tensors), "upper": None}
         if found:
             tensors[f"c{c}.point"] = found.point.clone()
-            entry["upper"] = {"row": found.row, "failure": _describe(found.proof, f"c{c}.upper.", tensors)}
+            entry["upper"] = {"row": found.row, "failure": _stated(found.proof, f"c{c}.upper.", tensors)}
         evidence["components"].append(entry)
     return Outcome(lower, max(lower, upper), len(claims), "concentration", evidence, tensors)
 
 
-def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The proof as JSON, its slopes among the tensors."""
-    for name in ("lower_slopes", "upper_slopes", "row_slopes"):
-        for k, slopes in getattr(proof, name).items():
-            tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
-    for k, chosen in proof.refined.items():
-        tensors[f"{prefix}refined{k}"] = chosen.to(torch.int8)
-    return {"probability": proof.probability.hex(), "t": proof.t.hex(), "rows_optimised": bool(proof.row_slopes)}
+def _stated(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {"probability": proof.bound.hex(), **describe(proof, prefix, tensors)}

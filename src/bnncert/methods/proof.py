@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,13 +35,14 @@ DECIDED = 1e-9  # failure of all rows together below which better slopes cannot 
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """P_safe >= probability for one input, with threshold t and these slopes of the activations, by layer position.
+    """P_safe, or a mean, is at least `bound` for one input, by threshold t and these slopes of the activations, each by
+    layer position.
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
     output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all.
     """
 
-    probability: float
+    bound: float
     t: float
     lower_slopes: dict[int, Tensor]
     upper_slopes: dict[int, Tensor]
@@ -162,7 +164,7 @@ def _prove_at(
             again = trace(problem.network, posterior, part.specification.region, t, known[open_inputs])
             _improve(part, again, open_inputs.tolist(), best, row_slopes)
     refined = [{k: chosen[i] for k, chosen in traced.refined.items()} for i in range(len(problem))]
-    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
+    return [Proof(best[i], t, *slopes_of(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
 
 
 def _improve(
@@ -176,7 +178,18 @@ def _improve(
             slopes[names[i]] = {k: slope[i] for k, slope in chosen.items()}
 
 
-def _slopes(traced: Trace, index: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+def slopes_of(traced: Trace, index: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """Lower and upper slopes of one input's activations."""
     lines = {k: step.relaxation for k, step in enumerate(traced.steps) if isinstance(step, ActivationStep)}
     lower = {k: line.lower_slope[index] for k, line in lines.items()}
     return lower, {k: line.upper_slope[index] for k, line in lines.items()}
+
+
+def describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The proof as JSON, its slopes among the tensors."""
+    for name in ("lower_slopes", "upper_slopes", "row_slopes"):
+        for k, slopes in getattr(proof, name).items():
+            tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
+    for k, chosen in proof.refined.items():
+        tensors[f"{prefix}refined{k}"] = chosen.to(torch.int8)
+    return {"t": proof.t.hex(), "rows_optimised": bool(proof.row_slopes)}

@@ -55,8 +55,8 @@ def _refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation
     at_points = Specification(ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen))
     proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
     for i, proof in zip(broken.tolist(), proofs, strict=True):
-        if proof.probability > 0:
-            upper = min(1.0, (1 - proof.probability) * (1 + 4 * UNIT))
+        if proof.bound > 0:
+            upper = min(1.0, (1 - proof.bound) * (1 + 4 * UNIT))
             found[i] = Refutation(upper, points[i], int(rows[i]), proof)
     return found
 

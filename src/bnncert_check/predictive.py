@@ -1,0 +1,130 @@
+"""Posterior-predictive means: lower bounds of E softmax_c, E (1 - softmax_c), the gap to the rivals, and E a·f, over X.
+
+From a `Proof`: each row is at least m - T on the region, P(T >= sL) <= Q(s), unless one of the hidden intervals fails,
+which has probability at most p. With levels s_k = k/8, k = 0 ... 64, and P_k = max(0, 1 - p - (noisy rows) Q(s_k)):
+
+    softmax:  Σ_k (v_k - v_k+1) P_k,  v_k at the margins m - s_k L           mean:  m - |m| p - (L + S) sqrt(p)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from flint import arb
+
+from bnncert_check.arithmetic import Array, dot_up, lower_float, sqrt_up, up, upper_float
+from bnncert_check.concentration import Functional, Proof, functionals
+from bnncert_check.layers import Activation, Linear, MaxPool, fixed_or, through_up
+from bnncert_check.linear import row_bounds
+from bnncert_check.mass import WeightBox
+from bnncert_check.model import Model, Posterior
+from bnncert_check.region import Region
+from bnncert_check.tails import normal_tail
+from bnncert_check.verdict import CannotCheck
+
+LEVELS, PER_UNIT = 65, 8
+
+Means: TypeAlias = tuple[arb, arb, arb]  # lower bounds of the mean, of 1 minus it or its negative, and of the gap
+Meaning: TypeAlias = Callable[[list[arb]], arb]
+
+
+def label(margins: list[arb]) -> arb:
+    """softmax_c = 1 / (1 + Σ exp(-margin))"""
+    return 1 / (1 + sum(((-margin).exp() for margin in margins), arb(0)))
+
+
+def rivals(leads: list[arb]) -> arb:
+    """1 - softmax_c = Σ exp(lead) / (1 + Σ exp(lead)), the leads y_j - y_c"""
+    return 1 - 1 / (1 + sum((lead.exp() for lead in leads), arb(0)))
+
+
+def lead(margins: list[arb]) -> arb:
+    """softmax_c - softmax_j for every j: with v the least margin softmax_c (1 - exp(-v)), or tanh(v / 2) if v < 0."""
+    least = arb(min(lower_float(margin) for margin in margins))
+    return label(margins) * (1 - (-least).exp()) if least >= 0 else (least / 2).tanh()
+
+
+def layered(found: Functional, fails: arb, meaning: Meaning, floor: int) -> arb:
+    """floor + Σ_k (v_k - v_k+1) P_k: the mean of something that is never below the floor, nor below v_k with
+    probability P_k; v falls with k, so that what is below the floor counts as the floor."""
+    values, lipschitz = found
+    noisy, total, above = int((lipschitz > 0).sum()), arb(floor), arb(floor)
+    for k in reversed(range(LEVELS)):
+        s = arb(k) / PER_UNIT
+        margins = [arb(m) - s * arb(slope) for m, slope in zip(values.tolist(), lipschitz.tolist(), strict=True)]
+        held = arb(max(lower_float(1 - fails - noisy * normal_tail(s)), 0.0))
+        value = arb(max(lower_float(meaning(margins)), lower_float(above)))
+        total, above = total + (value - above) * held, value
+    return total
+
+
+def softmax_means(
+    model: Model, posterior: Posterior, region: Region, rows: Array, proofs: tuple[Proof, Proof]
+) -> Means:
+    """The second proof is of the negated rows."""
+    (found, fails), (negated, others_fail) = (
+        _finite(functionals(model, posterior, region, sign * rows, np.zeros(len(rows)), proof))
+        for sign, proof in zip((1.0, -1.0), proofs, strict=True)
+    )
+    ends = layered(found, fails, label, 0), layered(negated, others_fail, rivals, 0)
+    return *ends, layered(found, fails, lead, -1)
+
+
+def direction_means(
+    model: Model, posterior: Posterior, region: Region, row: Array, proofs: tuple[Proof, Proof]
+) -> Means:
+    """Of E a·f, a = row [1, outputs]; there is no gap."""
+    size = float(dot_up(np.abs(row), output_norms(model, posterior, region))[0])
+    bounds = []
+    for sign, proof in zip((1.0, -1.0), proofs, strict=True):
+        (value, lipschitz), fails = _finite(functionals(model, posterior, region, sign * row, np.zeros(1), proof))
+        m, p = arb(float(value[0])), arb(min(upper_float(fails), 1.0))
+        bounds.append(m - abs(m) * p - (arb(float(lipschitz[0])) + arb(size)) * p.sqrt())
+    return bounds[0], bounds[1], arb(0)
+
+
+def network_means(model: Model, weights: Array, region: Region, rows: Array, softmax: bool) -> Means:
+    """Of one network, by linear bounds of its rows and of their negatives."""
+    box, zero = WeightBox(weights, weights), np.zeros(len(rows))
+    below, above = (row_bounds(model, box, region, sign * rows, zero) for sign in (1.0, -1.0))
+    _finite(((below, zero), arb(0)))
+    _finite(((above, zero), arb(0)))
+    if not softmax:
+        return arb(float(below[0])), arb(float(above[0])), arb(0)
+    margins, leads = ([arb(bound) for bound in bounds.tolist()] for bounds in (below, above))
+    return label(margins), rivals(leads), lead(margins)
+
+
+def _finite(found: tuple[Functional, arb]) -> tuple[Functional, arb]:
+    """A NaN among the numbers must not be lost when the least of them is taken."""
+    if not all(np.isfinite(numbers).all() for numbers in found[0]):
+        raise CannotCheck("not-finite", "a row's bound overflowed")
+    return found
+
+
+def output_norms(model: Model, posterior: Posterior, region: Region) -> Array:
+    """sqrt(E y_i²) from above, for all x of the region.
+
+    |z|_q <= Σ_j |W_j|_2q |h_j|_2q + |b|_2q and |N(μ, σ²)|_q <= |μ| + sqrt(q - 1) σ; where weights are independent of
+    what they meet, q = 2 serves throughout, with the factor 1.
+    """
+    fields = posterior.fields
+    shared = "factor" in fields
+    variance = up(fields["std"] ** 2)
+    std = sqrt_up(up(variance + dot_up(fields["factor"], fields["factor"]))) if shared else fields["std"]
+    size = np.maximum(np.abs(region.lower), np.abs(region.upper))
+    remaining = sum(isinstance(layer, Linear) and layer.size > 0 for layer in model.layers)
+    for layer in model.layers:
+        if isinstance(layer, Linear):
+            remaining -= layer.size > 0
+            factor = upper_float((arb(2) ** (remaining + 2) - 1).sqrt()) if shared else 1.0
+            weights = up(np.abs(fixed_or(layer, fields["mean"])) + up(factor * layer.matrix(std)))
+            size = through_up(layer, weights, size)
+        elif isinstance(layer, MaxPool):  # at most the sum over the window
+            gathered = layer.gather(size)
+            size = dot_up(gathered, np.ones_like(gathered))
+        elif isinstance(layer, Activation) and layer.slope is None:
+            size = np.ones_like(size)
+    return size
