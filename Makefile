@@ -4,12 +4,16 @@ VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types imports browser unit check bench clean
+.PHONY: demo test site lint types imports browser unit check bench clean
 
 demo: $(READY)
 	$(BIN)/bnncert demo --out demo
 
 test: lint types imports unit check
+
+# The documentation: site/index.html, readable from the disk and without a network.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -46,10 +50,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/checker.py 50
 
 clean:
-	rm -rf .coverage $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .coverage $(VENV) build demo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt libraries.txt
 	$(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check,data,dev,onnx]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check,data,dev,docs,onnx]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r libraries.txt
 	touch $@

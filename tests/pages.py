@@ -1,20 +1,30 @@
-"""The documentation as code: the fenced blocks of a page, by heading."""
+"""The documentation as code: the fenced blocks of a page, by language and heading."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 
 
-def blocks(page: str, heading: str) -> list[str]:
+def text(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def fenced(markdown: str) -> list[tuple[str, str]]:
+    """Language and content of every fenced block, in order."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", markdown, re.M | re.S)
+
+
+def blocks(page: str, heading: str = "") -> list[str]:
     """The Python blocks below a heading, up to the next one; "" for those above the first second-level heading."""
-    text = (DOCS / page).read_text(encoding="utf-8")
+    markdown = text(page)
     sections = dict(
-        zip(["", *re.findall(r"^## (.*)$", text, re.M)], re.split(r"^## .*$", text, flags=re.M), strict=True)
+        zip(["", *re.findall(r"^## (.*)$", markdown, re.M)], re.split(r"^## .*$", markdown, flags=re.M), strict=True)
     )
-    return re.findall(r"^```python\n(.*?)^```$", sections[heading], re.M | re.S)
+    return [content for language, content in fenced(sections[heading]) if language == "python"]
 
 
 def run(code: str, **known: object) -> dict[str, object]:

@@ -145,6 +145,6 @@ def test_what_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_page() -> None:
-    (code,) = blocks("importers-bayesian.md", "laplace-torch")
+    (code,) = blocks("importers/laplace.md")
     names = run(code, net=deepcopy(trained()), loader=DataLoader(TensorDataset(X, Y), batch_size=20))
     assert isinstance(names["posterior"], LowRankNormal)

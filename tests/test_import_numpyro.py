@@ -147,9 +147,8 @@ def test_a_module_of_torch_and_what_cannot_be_read() -> None:
 
 
 def test_the_page() -> None:
-    (code,) = blocks("importers-bayesian.md", "NumPyro")
-    known = {"SVI": SVI, "Trace_ELBO": Trace_ELBO, "Adam": numpyro.optim.Adam, "jax": jax}
+    (code,) = blocks("importers/numpyro.md")
     guide = autoguide.AutoDiagonalNormal(model, init_scale=0.02)
-    names = run(code, model=model, guide=guide, inputs=X, targets=Y, **known)
+    names = run(code, model=model, guide=guide, inputs=X, targets=Y)
     assert names["network"] == NETWORK
     assert isinstance(names["posterior"], Normal)

@@ -131,6 +131,6 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 
 def test_the_page() -> None:
-    (code,) = blocks("importers-bayesian.md", "posteriors")
+    (code,) = blocks("importers/posteriors.md")
     names = run(code, net=sequential(), log_posterior=log_posterior, inputs=X, targets=Y)
     assert isinstance(names["posterior"], Normal)

@@ -154,9 +154,8 @@ def test_weights_need_priors_on_all_real_numbers() -> None:
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
-    known = {"AutoNormal": guides.AutoNormal, "SVI": SVI, "Trace_ELBO": Trace_ELBO, "Adam": pyro.optim.Adam}
-    (code,) = blocks("importers-bayesian.md", "Pyro")
-    names = run(code, model=Classifier(bayesian(sequential())), inputs=X, targets=Y, **known)
-    (certify,) = blocks("importers-bayesian.md", "")
+    (code,) = blocks("importers/pyro.md")
+    names = run(code, model=Classifier(bayesian(sequential())), inputs=X, targets=Y)
+    (certify,) = blocks("importers/index.md")
     run(certify, network=names["network"], posterior=names["posterior"], x=X[:2].double())
     assert capsys.readouterr().out.startswith("[")

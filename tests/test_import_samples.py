@@ -192,13 +192,13 @@ def test_swag_that_does_not_fit_is_refused() -> None:
 
 def test_the_page() -> None:
     ensemble = [trained(sequential(seed), steps=1) for seed in range(3)]
-    members, chain, points = blocks("importers-bayesian.md", "Samples")
+    members, chain, points = blocks("importers/samples.md", "Samples")
     names = run(members, net=sequential(), ensemble=ensemble)
     assert isinstance(names["posterior"], Empirical)
     assert isinstance(run(points, posterior=names["posterior"])["posterior"], Mixture)
     arrays = {"w1": np.ones((5, 2, 4)), "b1": np.ones((5, 4)), "w2": np.ones((5, 4, 3)), "b2": np.ones((5, 3))}
     assert isinstance(run(chain, chain=arrays)["posterior"], Empirical)
     net, mean, squares, columns = collected(2)
-    (code,) = blocks("importers-bayesian.md", "SWAG")
+    (code,) = blocks("importers/samples.md", "SWAG")
     found = run(code, net=net, mean=mean, sq_mean=squares, deviations=columns)["posterior"]
     assert isinstance(found, LowRankNormal)

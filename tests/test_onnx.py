@@ -31,6 +31,7 @@ from bnncert.importers.onnx import from_onnx, read_onnx
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
 from bnncert.results import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
+from pages import blocks
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -338,10 +339,10 @@ def test_certificates_of_a_convolutional_file_are_accepted(tmp_path: Path) -> No
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "specifications.md").read_text(encoding="utf-8")
+    (code,) = blocks("importers/onnx.md")
     monkeypatch.chdir(tmp_path)
     simple(tmp_path).rename("network.onnx")
-    exec(page.split("```python\n")[-1].split("```")[0], {})
+    exec(code, {})
     assert load_posterior("imported.safetensors")[0] == from_onnx("network.onnx")[0]
 
 

@@ -23,6 +23,7 @@ from bnncert.importers.vnnlib import CONJUNCTION, ROUNDED_BOX, ROUNDED_ROWS, Que
 from bnncert.layers import Dense, Flatten, Layer
 from bnncert.results import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
+from pages import blocks
 from scenarios import gaussian, random_network, random_posterior, vector
 
 
@@ -508,19 +509,16 @@ def test_a_file_of_an_image_is_read_quickly() -> None:
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python on the page about questions, in its order; its ONNX part belongs to another test."""
-    page = (Path(__file__).parents[1] / "docs" / "specifications.md").read_text(encoding="utf-8")
-    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
-    assert len(blocks) == 3
+    """The Python on the page about questions, in its order."""
+    several_radii, vnnlib = blocks("specifications.md", "Several radii") + blocks("specifications.md", "VNN-LIB")
     monkeypatch.chdir(tmp_path)
     network = mlp(2, 3, 3)
     save_posterior("posterior.safetensors", network, random_posterior(0, network))
     Path("property.vnnlib").write_text(ROBUST)
-    for block in blocks:
-        if "onnx" not in block:
-            names: dict[str, object] = {}
-            exec(block, names)
-            assert names["results"]
+    for code in (several_radii, vnnlib):
+        names: dict[str, object] = {}
+        exec(code, names)
+        assert names["results"]
 
 
 @pytest.mark.parametrize("seed", range(20))

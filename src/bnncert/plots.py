@@ -119,6 +119,7 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
+    figure.draw_without_rendering()  # panels of equal aspect find their place in the second pass only
     with rc_context({"svg.hashsalt": "bnncert"}):  # names of elements, random otherwise
         for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
             figure.savefig(path.with_name(path.name + suffix), dpi=150, metadata=metadata)
