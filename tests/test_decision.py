@@ -38,6 +38,7 @@ from bnncert import (
 from bnncert.bounds.gaussian import Functional
 from bnncert.bounds.moments import output_norms
 from bnncert.methods import predictive
+from pages import blocks
 from scenarios import (
     correlated,
     draw_many,
@@ -299,6 +300,14 @@ def test_a_half_space_is_a_direction_too() -> None:
     assert decision.status == "decided"
     reverse = Problem(network, problem.posterior, half_space(region, vector(-1.0, 1.0), 2.5))
     assert decide(reverse)[0].status == "undecided"
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks("decisions.md")
+    exec(compile(code, "decisions.md", "exec"), {})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [status for status, *_ in printed] == ["decided", "decided"]
+    assert all(0 < float(lower) <= float(upper) < 1 for _, lower, upper, _ in printed)
 
 
 def test_low_rank_noise_that_reaches_two_layers_is_not_independent() -> None:

@@ -75,12 +75,17 @@ def show_decisions(decisions: Sequence[Decision], title: str) -> None:
     console.print(table)
     if len(decisions) > SHOWN:
         console.print(f"... and {len(decisions) - SHOWN} more")
-    decided = sum(decision.status == "decided" for decision in decisions)
+    counts = []
+    for eps in dict.fromkeys(decision.eps for decision in decisions) if sized else [None]:
+        part = [decision.status == "decided" for decision in decisions if eps in (None, decision.eps)]
+        counts.append(
+            ("" if eps is None else f"eps {eps!r}: ") + f"{sum(part)} of {_count(len(part), 'input')} decided"
+        )
     of = "probability of the label, E softmax," if softmax else "mean of the output"
     seconds = sum(decision.seconds for decision in decisions)
     console.print(
         f"bounds of the posterior-predictive {of} for every x of the region (not of P_safe); "
-        f"{decided} of {_count(len(decisions), 'input')} decided; {seconds:.1f} s",
+        f"{'; '.join(counts)}; {seconds:.1f} s",
         highlight=False,
         soft_wrap=True,
     )
