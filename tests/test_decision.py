@@ -188,6 +188,15 @@ def test_every_noisy_row_is_charged_at_every_level() -> None:
         assert held[k, 0].item() <= max(0.0, 1 - 0.01 - 2 * norm.sf(s))
 
 
+def test_a_mean_pays_for_the_hidden_event_by_hand() -> None:
+    """m - |m| p - (L + S) sqrt(p) with p = 0.01; without hidden events m itself."""
+    rows = Functional(vector(2.0, -2.0).reshape(2, 1), vector(0.5, 0.5).reshape(2, 1))
+    names, sizes = torch.tensor([1, 0]), vector(7.0, 3.0)
+    found = predictive._mean(sizes, vector(0.01, 0.01), rows, names)
+    assert found.flatten().tolist() == pytest.approx([2 - 0.02 - 3.5 * 0.1, -2 - 0.02 - 7.5 * 0.1], abs=1e-12)
+    assert predictive._mean(sizes, vector(0.0, 0.0), rows, names).flatten().tolist() == pytest.approx([2.0, -2.0])
+
+
 def test_the_lead_over_every_rival() -> None:
     """softmax_0 - softmax_j at the worst outputs that margins allow, over many outputs."""
     generator = torch.Generator().manual_seed(0)
