@@ -71,6 +71,17 @@ def write_folder(
     return lines
 
 
+def at_radii(*radii: float, **more: Any) -> Callable[[int, dict[str, Any]], dict[str, Any]]:
+    """For `write_folder`: its lines as every input at each of the radii, with more fields in all."""
+
+    def line(i: int, own: dict[str, Any]) -> dict[str, Any]:
+        index, eps = 3 * (i // len(radii)), radii[i % len(radii)]
+        name = own["certificate"] and f"certificates/{index:06d}_{eps!r}.safetensors"
+        return own | {"index": index, "eps": eps, "certificate": name} | more
+
+    return line
+
+
 def fields(i: int, lower: float, upper: float) -> dict[str, Any]:
     known = lower > 0 or upper < 1
     return {

@@ -84,6 +84,60 @@ def test_plain_weights_npz_and_native(run: Run, tmp_path: Path) -> None:  # noqa
     assert notes(tmp_path / "d.safetensors")["library"] == "native"
 
 
+def onnx_file(path: Path) -> Path:
+    """x W + b of two inputs and two outputs."""
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    constants = {"W": np.array([[1.0, 2.0], [3.0, 4.0]]), "b": np.array([5.0, 6.0])}
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [1, 2]) for name in "xy")
+    stored = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph([helper.make_node("Gemm", ["x", "W", "b"], ["y"])], "g", [x], [y], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_an_onnx_file(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    source, out = onnx_file(tmp_path / "n.onnx"), tmp_path / "p.safetensors"
+    code, text, error = run("import", source, "--as", "onnx", "--std", 0.25, "--out", out)
+    assert (code, error) == (0, "")
+    assert "Dense(inputs=2, outputs=2, bias=True)" in text
+    network, posterior = load_posterior(out)
+    assert network == mlp(2, 2)
+    assert posterior.tensors()["mean"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert posterior.tensors()["std"].tolist() == [0.25] * 6
+    sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert notes(out) == {"library": "onnx", "file": "n.onnx", "sha256": sha256}
+    code, _, error = run("import", source, "--as", "onnx", "--out", out)
+    assert (code, error) == (0, "bnncert: warning: n.onnx: no standard deviation, taken as certain; give std=...\n")
+    assert load_posterior(out)[1].tensors()["std"].tolist() == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--activation", "tanh"], "onnx files say all but standard deviations; leave out what they say"),
+        (["--input-shape", "2"], "leave out what they say"),
+        (["--layers", "a,b"], "leave out what they say"),
+        (["--no-bias", "--std", "0.1"], "leave out what they say"),
+        (["--std", "-0.1"], "std"),
+        (["--std", "nan"], "std"),
+    ],
+)
+def test_one_line_for_what_an_onnx_file_does_not_take(
+    arguments: list[str],
+    message: str,
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "p.safetensors"
+    code, text, error = run("import", onnx_file(tmp_path / "n.onnx"), "--as", "onnx", "--out", out, *arguments)
+    assert (code, text) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -99,6 +153,9 @@ def test_plain_weights_npz_and_native(run: Run, tmp_path: Path) -> None:  # noqa
         (["w.pt", "--as", "torchbnn", "--no-bias"], "leave the biases in"),
         (["w.pt", "--as", "blitz"], "looks like torchbnn"),
         (["w.npz", "--as", "npz", "--activation", "tanh"], "leave out"),
+        (["w.npz", "--as", "npz", "--std", "0.1"], "leave out"),
+        (["w.npz", "--as", "onnx", "--std", "0.1"], "this is not an ONNX model"),
+        (["missing.onnx", "--as", "onnx"], "does not exist"),
         (["w.npz", "--as", "torchbnn"], "unknown ending"),
         (["hostile.pt", "--as", "torchbnn"], "torch.save"),
     ],

@@ -31,7 +31,8 @@ from bnncert.importers.onnx import from_onnx, read_onnx
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
 from bnncert.results import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
-from pages import blocks
+from pages import blocks, fenced, text
+from test_cli import Run, run  # noqa: F401 (a fixture)
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -338,12 +339,18 @@ def test_certificates_of_a_convolutional_file_are_accepted(tmp_path: Path) -> No
     assert [verdict.status for verdict in verdicts] == [ACCEPT] * 3
 
 
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     (code,) = blocks("importers/onnx.md")
     monkeypatch.chdir(tmp_path)
     simple(tmp_path).rename("network.onnx")
     exec(code, {})
-    assert load_posterior("imported.safetensors")[0] == from_onnx("network.onnx")[0]
+    written = load_posterior("imported.safetensors")
+    assert written[0] == from_onnx("network.onnx")[0]
+    ((_, command),) = [block for block in fenced(text("importers/onnx.md")) if block[0] == "sh"]
+    Path("imported.safetensors").unlink()
+    assert run(*command.split()[1:])[0] == 0
+    again = load_posterior("imported.safetensors")
+    assert (again[0].digest, again[1].digest) == (written[0].digest, written[1].digest)
 
 
 # ------------------------------------------------------------------------------------------------- refusals

@@ -47,10 +47,10 @@ from bnncert.posterior import Posterior
 from bnncert.report.cross_section import CODES, REACH, SIDE, STEP, CrossSection, cross_section, dangerous_plane
 from bnncert.report.entries import Entry, Picture
 from bnncert.report.evidence import in_words, row_in_words
-from bnncert.report.page import BYTES_EACH, render, write_report
+from bnncert.report.page import BYTES_EACH, RADII, render, write_report
 from bnncert.report.pictures import as_image, difference, png, shrink, to_pixels, value_range
 from bnncert.results import StoredResult, read_results, result_folder
-from report_folders import fields, header, verdicts, write_folder
+from report_folders import at_radii, fields, header, verdicts, write_folder
 from scenarios import gaussian, vector
 
 LIMIT = 3_000_000  # bytes of a page about a thousand inputs
@@ -96,7 +96,7 @@ class Page(HTMLParser):
 
     def rows(self) -> list[list[str]]:
         """The table of inputs."""
-        start = next(i for i, cells in enumerate(self.cells) if cells[:2] == ["input", "label"])
+        start = next(i for i, cells in enumerate(self.cells) if cells[0] == "input" and "label" in cells)
         return self.cells[start + 1 :]
 
     def facts(self, row: int) -> dict[str, str]:
@@ -193,6 +193,80 @@ def test_different_settings_are_told(tmp_path: Path) -> None:
     write_folder(tmp_path / "run", 8, line=line)
     settings = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", written(tmp_path / "run").text))
     assert (settings["method"], settings["ε"]) == ("method0, method1", "8 different ones")
+
+
+# Several radii in one folder
+
+
+def test_every_radius_has_its_summary(tmp_path: Path) -> None:
+    radii = (0.1, 2 / 255, 8 / 255)
+    lines = write_folder(tmp_path / "run", 30, line=at_radii(*radii))
+    verdicts(tmp_path / "run", lines, status={5: "REJECT"})
+    page = written(tmp_path / "run")
+    heading = next(i for i, cells in enumerate(page.cells) if cells[0] == "ε")
+    assert page.cells[heading][4:] == ["certified", "unverified", "misclassified", "inputs"]
+    charts = re.findall(r"<h3>ε = (.*?)</h3>", page.text)
+    assert charts == ["0.007843", "0.03137", "0.1"]
+    tables = [cells for cells in page.cells if cells[0] == "≥ 50 %"]
+    for text, eps, cells, counted in zip(charts, sorted(radii), page.cells[heading + 1 :], tables, strict=False):
+        own = [
+            (0, 1) if i == 5 else (line["lower"], line["upper"]) for i, line in enumerate(lines) if line["eps"] == eps
+        ]
+        lower, upper = (math.fsum(ends) / 10 for ends in zip(*own, strict=True))
+        assert (cells[0], cells[1], cells[3]) == (text, percent(lower), percent(upper, up=True))
+        statuses = Counter(line["status"] for line in lines if line["eps"] == eps)
+        assert cells[4:] == [str(statuses[name]) for name in ("certified", "unverified", "misclassified")] + ["10"]
+        assert counted[1:] == [str(sum(end >= 0.5 for end in ends)) for ends in zip(*own, strict=True)]
+        claimed = math.fsum(line["lower"] for line in lines if line["eps"] == eps) / 10
+        assert re.search(rf"at least {re.escape(percent(claimed))} and at most [\d.]+ % at ε = {text}", page.words)
+    assert "≤ mean Psafe ≤" not in page.words
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.text))
+    assert (facts["inputs"], facts["results"]) == ("10", "30")
+
+
+def test_the_table_names_the_radius(tmp_path: Path) -> None:
+    radii = (0.1, 8 / 255)
+    lines = write_folder(tmp_path / "run", 8, line=at_radii(*radii))
+    page = written(tmp_path / "run")
+    assert page.data["eps"] == [line["eps"] for line in lines]
+    assert [cells[:3] for cells in page.rows()[:2]] == [["0", "0.1", "0"], ["0", "0.03137", "1"]]
+    assert ("aria-label", "Details of input 0 at ε = 0.03137") in page.attributes
+    assert [page.facts(i)["ε"] for i in range(2)] == ["0.1", repr(8 / 255)]
+    options = re.search(r'<select name="eps">(.*?)</select>', page.text)
+    assert options is not None
+    assert [float(value) for value in re.findall(r'value="([\d.]+)"', options[1])] == sorted(radii)
+
+
+def test_near_radii_are_told_apart(tmp_path: Path) -> None:
+    radii = (0.1, math.nextafter(0.1, 1), 0.3)
+    write_folder(tmp_path / "run", 6, line=at_radii(*radii))
+    shown = [cells[1] for cells in written(tmp_path / "run").rows()[:3]]
+    assert [float(text) for text in shown] == list(radii)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_radius_an_input_gets_one_summary(repeated: bool, tmp_path: Path) -> None:
+    radii = [0.01 * (1 + i) for i in range(RADII + 1)]
+    count = (1 + repeated) * len(radii)
+    lines = write_folder(tmp_path / "run", count, line=at_radii(*radii))
+    for i, line in enumerate(lines):
+        line["index"] = line["index"] if repeated else i
+    (tmp_path / "run" / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = written(tmp_path / "run")
+    lower, upper = (math.fsum(line[end] for line in lines) / count for end in ("lower", "upper"))
+    assert f"{percent(lower)} ≤ mean Psafe ≤ {percent(upper, up=True)}" in page.words
+    assert f"means over {count} {'results' if repeated else 'inputs'} at {len(radii)} different radii" in page.words
+    assert "<h3>" not in page.text
+    assert [cells[1] for cells in page.rows()] == [f"{line['eps']:.4g}" for line in lines]
+
+
+def test_one_radius_needs_no_column(tmp_path: Path) -> None:
+    write_folder(tmp_path / "run", 8)
+    page = written(tmp_path / "run")
+    assert "eps" not in page.data
+    assert ("class", "eps") not in page.attributes
+    assert "<h3>" not in page.text
+    assert ("aria-label", "Details of input 3") in page.attributes
 
 
 def test_a_run_that_proved_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from bnncert.display import percent
 from bnncert.report import write_report
-from report_folders import verdicts, write_folder
+from report_folders import at_radii, verdicts, write_folder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'bnncert[dev]'")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -215,6 +215,48 @@ def overhang(page: Any) -> float:
     )
     page_width, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     return float(max(page_width, page.evaluate(script)) - window)
+
+
+RADII = (8 / 255, 0.1, 2 / 255)
+DRAWN = {"samples": 20, "verified": 11, "survived": 17, "confidence": 0.99, "low": 0.25, "high": 0.96875}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "all columns"])
+def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A page about images at three radii; with all columns it is estimated and checked, too."""
+    folder, more = tmp_path_factory.mktemp("report") / "run", {"estimate": DRAWN} if request.param else {}
+    lines = write_folder(folder, COUNT, line=at_radii(*RADII, **more))
+    if request.param:
+        verdicts(folder, lines, status={REJECTED: "REJECT"}, code={REJECTED: CODE}, message={REJECTED: "at most 0.5"})
+    return Run(write_report(folder), lines)
+
+
+def test_radii_sort_filter_and_name_the_details(browser: Any, several: Run) -> None:
+    visit = Visit(browser, several)
+    page, lines = visit.page, several.lines
+    page.locator("th button[data-key=eps]").press("Enter")
+    order = sorted(range(COUNT), key=lambda i: lines[i]["eps"])
+    shown = list(zip(visit.column(0), visit.column(1), strict=True))
+    assert shown == [(str(lines[i]["index"]), f"{lines[i]['eps']:.4g}") for i in order]
+    page.locator("#filters").get_by_label("ε").select_option("0.007843")
+    assert set(visit.column(1)) == {"0.007843"}
+    assert len(visit.column(1)) == sum(line["eps"] == 2 / 255 for line in lines)
+    page.locator("button[aria-label='Details of input 6 at ε = 0.007843']").press("Enter")
+    assert page.locator(".detail h3").inner_text() == "Input 6 at ε = 0.007843"
+    assert repr(2 / 255) in page.locator(".detail .facts").inner_text()
+    visit.screenshot("radii")
+    cell = page.locator("td.eps").first
+    assert cell.evaluate("own => own.scrollWidth <= own.clientWidth")
+    page.locator("#filters [name=index]").fill("6")
+    for width in (320, 700, 835, 980, 1045):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert overhang(page) <= 0, width
+    struck = page.locator("tr.void td")
+    styles = struck.evaluate_all("own => own.map(cell => getComputedStyle(cell).textDecorationLine)")
+    marked = [i for i, style in enumerate(styles) if style == "line-through"]
+    assert marked == ([5, 7] if len(styles) else [])
+    assert visit.complaints == []
+    visit.context.close()
 
 
 def test_dark_and_light_differ(visit: Visit) -> None:

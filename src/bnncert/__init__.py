@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bnncert.errors import InputError
     from bnncert.importers import (
         Query,
+        from_dropout,
         from_laplace,
         from_numpyro,
         from_onnx,
@@ -55,6 +56,7 @@ _ROOMS = {
     "errors": ("InputError",),
     "importers": (
         "Query",
+        "from_dropout",
         "from_laplace",
         "from_numpyro",
         "from_onnx",
@@ -123,6 +125,7 @@ __all__ = [
     "class_robust",
     "decide",
     "explicit_box",
+    "from_dropout",
     "from_laplace",
     "from_numpyro",
     "from_onnx",

@@ -328,10 +328,12 @@ def attack(
 
 @app.command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(help="A state_dict (.pt, .pth, .safetensors), .npz or native file.")],
+    file: Annotated[Path, typer.Argument(help="A state_dict (.pt, .pth, .safetensors), .npz, .onnx or native file.")],
     kind: Annotated[
         str,
-        typer.Option("--as", help="bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz or native."),
+        typer.Option(
+            "--as", help="bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz, native or onnx."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
     activation: Annotated[
@@ -343,13 +345,16 @@ def import_command(
     layers: Annotated[
         str | None, typer.Option(help="Names of the layers, first to last, where the file does not tell: stem,head.")
     ] = None,
-    std: Annotated[float | None, typer.Option(help="Standard deviation of weights that have none.")] = None,
+    std: Annotated[
+        float | None, typer.Option(help="torch, onnx: standard deviation of the weights; 0 if not given.")
+    ] = None,
     no_bias: Annotated[bool, typer.Option("--no-bias", help="blitz: the layers were made with bias=False.")] = False,
 ) -> None:
     """Write a posterior trained elsewhere as a native file.
 
     A state_dict holds no architecture: the layers are taken in order with one activation between them. Networks with
-    strides, padding, pools or normalisation are imported in Python, with bnncert.from_torch(module).
+    strides, padding, pools or normalisation are imported in Python, with bnncert.from_torch(module). An .npz, native or
+    ONNX file holds its architecture.
     """
     from bnncert.importers import save_posterior
     from bnncert.importers.files import Assumptions, import_file

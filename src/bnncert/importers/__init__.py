@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bnncert.errors import InputError
 from bnncert.importers import native, npz
+from bnncert.importers.dropout import from_dropout
 from bnncert.importers.laplace import from_laplace
 from bnncert.importers.numpyro import from_numpyro
 from bnncert.importers.onnx import from_onnx
@@ -19,6 +20,7 @@ from bnncert.posterior import Posterior
 
 __all__ = [
     "Query",
+    "from_dropout",
     "from_laplace",
     "from_numpyro",
     "from_onnx",

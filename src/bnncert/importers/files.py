@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bnncert.errors import InputError
 from bnncert.importers import native, npz
+from bnncert.importers.onnx import from_onnx
 from bnncert.importers.state_dict import LIBRARIES, from_state_dict
 from bnncert.importers.torch_file import load_state_dict
 from bnncert.importers.variational import parameterisation
@@ -17,12 +19,13 @@ from bnncert.network import Network
 from bnncert.posterior import Posterior
 
 WHOLE = {"native": native.load, "npz": npz.load}  # files that hold the architecture too
-FORMATS = (*LIBRARIES, *WHOLE)
+ONNX = "onnx"  # the architecture and means; standard deviations are the caller's
+FORMATS = (*LIBRARIES, *WHOLE, ONNX)
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a `state_dict` does not say; of each, None leaves it to `from_state_dict`."""
+    """What a `state_dict` does not say (an ONNX file lacks `std` alone); None leaves it to the format's default."""
 
     activation: str | None = None
     input_shape: Sequence[int] | None = None
@@ -45,10 +48,8 @@ def import_file(path: Path, kind: str, assumptions: Assumptions | None = None) -
         raise InputError(f"format {kind!r} is not known; choose {', '.join(FORMATS)}")
     if not path.is_file():
         raise InputError(f"file {str(path)!r} does not exist; check the path")
-    if kind in WHOLE:
-        if assumptions != Assumptions():
-            raise InputError(f"a {kind} file says all about its network; leave out what it says")
-        network, posterior = WHOLE[kind](path)
+    if kind not in LIBRARIES:
+        network, posterior = _architecture_included(path, kind, assumptions)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         return Imported(network, posterior, {"library": kind, "file": path.name, "sha256": sha256})
     state = load_state_dict(path)
@@ -63,6 +64,18 @@ def import_file(path: Path, kind: str, assumptions: Assumptions | None = None) -
     )
     notes = {**parameterisation(reading), "library": kind, "file": path.name, "sha256": state.sha256}
     return Imported(reading.network, normal, dict(notes))
+
+
+def _architecture_included(path: Path, kind: str, assumptions: Assumptions) -> tuple[Network, Posterior]:
+    own = Assumptions(std=assumptions.std) if kind == ONNX else Assumptions()
+    if assumptions != own:
+        rest = "but standard deviations" if kind == ONNX else "about their network"
+        raise InputError(f"{kind} files say all {rest}; leave out what they say")
+    if kind in WHOLE:
+        return WHOLE[kind](path)
+    if assumptions.std is None:
+        warnings.warn(f"{path.name}: no standard deviation, taken as certain; give std=...", stacklevel=3)
+    return from_onnx(path, assumptions.std or 0.0)
 
 
 def _activation(name: str) -> Activation:

@@ -64,12 +64,22 @@ class Source:
     shift: Tensor | None = None  # [outputs]
 
 
+@dataclass(frozen=True)
+class Dropout:
+    """A dropout, which the network leaves out: in training it acts on what enters layer `position`."""
+
+    step: Step
+    position: int
+    normalised: bool = False  # it stands before a batch normalisation that was folded into the layer before both
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """A network, and the source of each of its parameters (W0, b0, ... as `Network.parameters` names them)."""
 
     network: Network
     sources: dict[str, Source]
+    dropouts: tuple[Dropout, ...] = ()
 
     def flat(self, values: Values, shift: bool = True) -> Tensor:
         """Tensors [..., *shape] by the module's names as one vector [..., size] in the network's order.
@@ -122,19 +132,25 @@ def _scaled(source: Source, value: Tensor, shift: bool, absolute: bool) -> Tenso
     return (value.mT if rank == 2 else value).flatten(value.dim() - rank)
 
 
-def read(module: nn.Module, input_shape: Sequence[int] | None = None) -> Reading:
+def read(module: nn.Module, input_shape: Sequence[int] | None = None, dropout: bool = False) -> Reading:
     """The network that the module computes in evaluation mode; an `InputError` names what cannot be read.
 
-    `input_shape` (without the batch) is needed only where a convolution or a pool comes first.
+    `input_shape` (without the batch) is needed only where a convolution or a pool comes first. Dropouts are left out,
+    with a warning unless `dropout` says that the caller puts them back.
     """
     steps = _without_softmax(chain(module))
     first = _first_shape(steps) if input_shape is None else tuple(int(size) for size in input_shape)
     shape, layers, sources = first, list[Layer](), list[dict[str, Source]]()
+    dropouts: list[Dropout] = []
     for step in steps:
         if isinstance(step.module, nn.BatchNorm1d | nn.BatchNorm2d):
             if not layers or not isinstance(layers[-1], Dense | Conv2d):
                 raise refusal(step, "has no Linear or Conv2d directly before it to be folded into")
             layers[-1], sources[-1] = _fold(step, step.module, layers[-1], sources[-1])
+            dropouts = [replace(each, normalised=True) if each.position == len(layers) else each for each in dropouts]
+            continue
+        if isinstance(step.module, DROPOUT):
+            dropouts += [Dropout(step, len(layers))] if step.module.p > 0 else []
             continue
         layer, own = _layer(step, shape)
         if layer is not None:
@@ -142,10 +158,10 @@ def read(module: nn.Module, input_shape: Sequence[int] | None = None) -> Reading
             layers.append(layer)
             sources += [own] if own else []
     _refuse_shared_weights(module, sources)
-    _announce(steps)
+    _announce(steps, [] if dropout else dropouts)
     network = Network(first, tuple(layers))
     ordered = [part[letter] for part in sources for letter in "Wb" if letter in part]
-    return Reading(network, dict(zip(network.parameters, ordered, strict=True)))
+    return Reading(network, dict(zip(network.parameters, ordered, strict=True)), tuple(dropouts))
 
 
 def _without_softmax(steps: list[Step]) -> list[Step]:
@@ -194,8 +210,6 @@ def _layer(step: Step, shape: Shape) -> tuple[Layer | None, dict[str, Source] | 
         return _pool(step), None
     if isinstance(module, View | nn.Flatten):
         return _flatten(step, shape), None
-    if isinstance(module, DROPOUT):
-        return None, None
     for kind, make in ACTIVATIONS.items():
         if is_standard(module, kind):
             return make(module), None
@@ -327,12 +341,12 @@ def _refuse_shared_weights(module: nn.Module, sources: list[dict[str, Source]]) 
         seen[key] = name
 
 
-def _announce(steps: Sequence[Step]) -> None:
+def _announce(steps: Sequence[Step], left_out: Sequence[Dropout]) -> None:
     """Warn of what is read otherwise than one might expect."""
-    dropped = [str(step) for step in steps if isinstance(step.module, DROPOUT) and step.module.p > 0]
-    if dropped:
+    if left_out:
+        names = ", ".join(str(dropout.step) for dropout in left_out)
         warnings.warn(
-            f"{', '.join(dropped)}: left out as in evaluation; what is certified is not Monte Carlo dropout",
+            f"{names}: left out as in evaluation; what is certified is not Monte Carlo dropout (from_dropout reads it)",
             stacklevel=4,
         )
     for step in steps:

@@ -97,12 +97,16 @@ def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:
         sources = {name: Source(name, _reversed(shape)) for name, shape in target.parameters.items()}
         return Named(Reading(target, sources), dict(target.parameters), {}, transposed=True)
     reading = read(target, input_shape)
-    if any(source.spread is not None for source in reading.sources.values()):
-        raise InputError("the module has Bayesian layers, with a posterior of their own; read it with from_torch")
+    refuse_bayesian(reading)
     sources = {source.name: source for source in reading.sources.values() if source.name is not None}
     state = dict(target.named_parameters(remove_duplicate=False))
     present = {name: state[name] for name in sources if name in state}
     return Named(reading, {name: source.shape for name, source in sources.items()}, present, transposed=False)
+
+
+def refuse_bayesian(reading: Reading) -> None:
+    if any(source.spread is not None for source in reading.sources.values()):
+        raise InputError("the module has Bayesian layers, with a posterior of their own; read it with from_torch")
 
 
 def _reversed(shape: Shape) -> Shape:

@@ -180,7 +180,7 @@ def _function(target: object, step: Step, arguments: list[Any], options: dict[st
     if target in (functional.dropout, functional.dropout2d):
         if options.get("training") is not False:
             raise refusal(step, "stays on in evaluation (give it training=self.training)")
-        return nn.Dropout(options.get("p", 0.5))
+        return (nn.Dropout2d if target is functional.dropout2d else nn.Dropout)(options.get("p", 0.5))
     if target not in FUNCTIONS:
         raise refusal(step, "is not supported")
     try:

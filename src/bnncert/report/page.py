@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -38,6 +38,7 @@ THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = ("digest of the posterior", "digest of the architecture", "kind of evidence", "made with")
 NAMED = 4  # different values of a setting that are written out
+RADII = 12  # different radii that get a summary of their own; with more of them, as with one an input, there is one
 MEANING = {
     "certified": "a lower bound above 0 is proved.",
     "unverified": "no lower bound above 0 was proved. This alone does not make the input unsafe; an upper bound can.",
@@ -106,27 +107,56 @@ def _policy(style: str, script: str) -> str:
 def _context(
     folder: Path, entries: Sequence[Entry], thumbnails: Sequence[str | None], unit: str | None
 ) -> dict[str, Any]:
-    results, bounds = [entry.result for entry in entries], [_believed(entry) for entry in entries]
+    results, radii = [entry.result for entry in entries], _radii(entries)
     counts = Counter(result.status for result in results)
     return {
         "name": folder.resolve().name,
         "version": __version__,
-        "inputs": len(entries),
-        "mean": _mean(bounds),
+        "results": len(entries),
+        "inputs": len({result.index for result in results}) if radii else len(entries),
+        "radii": radii,
+        "groups": _groups(entries, radii),
         "settings": _shared(entries, SETTINGS),
         "provenance": _shared(entries, PROVENANCE),
         "statuses": [(status, counts[status], MEANING[status]) for status in STATUSES],
         "labels": sorted({result.label for result in results if result.label is not None}),
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
-        "chart": _chart(bounds),
-        "thresholds": _thresholds(bounds),
         "estimated": any(result.estimate for result in results),
         "check": _check(entries),
         "check_command": check_command(folder),
         "verdict_words": VERDICTS,
-        "rows": [_row(entry, uri) for entry, uri in zip(entries, thumbnails, strict=True)],
+        "rows": [_row(entry, uri, radii) for entry, uri in zip(entries, thumbnails, strict=True)],
         "unit": unit,
-        "data": _data(entries, unit),
+        "data": _data(entries, unit, bool(radii)),
+    }
+
+
+def _radii(entries: Sequence[Entry]) -> dict[float, str]:
+    """The radii in ascending order, as short as tells them apart; none if there is but one."""
+    radii = sorted({entry.result.eps for entry in entries})
+    if len(radii) == 1:
+        return {}
+    texts = ([f"{eps:.{digits}g}" for eps in radii] for digits in range(4, 18))  # 17 digits tell all floats apart
+    return dict(zip(radii, next(found for found in texts if len(set(found)) == len(radii)), strict=True))
+
+
+def _groups(entries: Sequence[Entry], radii: Mapping[float, str]) -> list[dict[str, Any]]:
+    """A summary for each radius, in ascending order; one of everything where there is one, or more than RADII."""
+    if not 1 < len(radii) <= RADII:
+        return [_group(entries, None)]
+    return [_group([entry for entry in entries if entry.result.eps == eps], text) for eps, text in radii.items()]
+
+
+def _group(entries: Sequence[Entry], eps: str | None) -> dict[str, Any]:
+    bounds, counts = [_believed(entry) for entry in entries], Counter(entry.result.status for entry in entries)
+    return {
+        "eps": eps,
+        "count": len(entries),
+        "mean": _mean(bounds),
+        "claimed": _mean([(entry.result.lower, entry.result.upper) for entry in entries]),
+        "statuses": counts,
+        "chart": _chart(bounds),
+        "thresholds": _thresholds(bounds),
     }
 
 
@@ -187,20 +217,20 @@ def _thresholds(bounds: Sequence[tuple[float, float]]) -> list[tuple[str, int, i
 
 
 def _check(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """How many results the checker accepted, and the mean as claimed; None if it was not run."""
+    """How many results the checker accepted; None if it was not run."""
     verdicts = Counter(entry.verdict.status for entry in entries if entry.verdict)
     if not verdicts:
         return None
     counts = [f"{verdicts[status]} {word}" for status, word in VERDICTS.items() if verdicts[status]]
-    claimed = _mean([(entry.result.lower, entry.result.upper) for entry in entries])
-    return {"counts": ", ".join(counts), "all": verdicts[ACCEPT] == len(entries), "claimed": claimed}
+    return {"counts": ", ".join(counts), "all": verdicts[ACCEPT] == len(entries)}
 
 
-def _row(entry: Entry, thumbnail: str | None) -> dict[str, Any]:
+def _row(entry: Entry, thumbnail: str | None, radii: Mapping[float, str]) -> dict[str, Any]:
     result, drawn = entry.result, entry.result.estimate
     return {
         "result": result,
         "thumbnail": thumbnail,
+        "eps": radii.get(result.eps),
         "lower": percent(result.lower),
         "upper": percent(result.upper, up=True),
         "bar": _bar(result.lower, result.upper),
@@ -275,7 +305,7 @@ def _fitting(figures: Sequence[object], room: int) -> list[object]:
     return kept
 
 
-def _data(entries: Sequence[Entry], unit: str | None) -> dict[str, Any]:
+def _data(entries: Sequence[Entry], unit: str | None, several_radii: bool) -> dict[str, Any]:
     """What the page's script needs: numbers by column, and what each entry tells, every text once."""
     texts: dict[str, int] = {}
 
@@ -283,7 +313,7 @@ def _data(entries: Sequence[Entry], unit: str | None) -> dict[str, Any]:
         return texts.setdefault(text, len(texts))
 
     results = [entry.result for entry in entries]
-    columns = ("index", "label", "predicted", "status", "lower", "upper", "seconds")
+    columns = ("index", "label", "predicted", "status", "lower", "upper", "seconds", *["eps"] * several_radii)
     data: dict[str, Any] = {name: [getattr(result, name) for result in results] for name in columns}
     data["estimate"] = [result.estimate.low if result.estimate else None for result in results]
     data["verdict"] = [entry.verdict.status if entry.verdict else None for entry in entries]

@@ -46,6 +46,7 @@
     rows.forEach((row, i) => {
       const fits = String(data.index[i]).includes(asked.index.trim())
         && (!asked.status || data.status[i] === asked.status)
+        && (!asked.eps || data.eps[i] === Number(asked.eps))
         && (!asked.label || String(data.label[i]) === asked.label)
         && (!asked.verdict || data.verdict[i] === asked.verdict)
         && 100 * data.lower[i] >= least;
@@ -124,7 +125,9 @@
     const plane = figure.section ? section(figure.section, caption)
       : element("p", {class: "note"}, left ? "Pictures of this input are left out to keep the file small." : caption);
     const shown = element("div", {}, ...pictures(i, figure), element("div", {class: "words"}, ...words));
-    const content = [element("div", {class: "body"}, shown, plane), facts(data.facts[i])];
+    const eps = rows[i].querySelector(".eps");  // there only if there are several
+    const title = eps ? [element("h3", {}, `Input ${data.index[i]} at ε = ${eps.textContent}`)] : [];
+    const content = [...title, element("div", {class: "body"}, shown, plane), facts(data.facts[i])];
     return element("tr", {class: "detail", id: `detail-${i}`}, element("td", {colspan: rows[i].cells.length}, ...content));
   };
   const toggle = i => {

@@ -1,0 +1,100 @@
+"""Monte Carlo dropout: networks under dropout masks that are drawn once, as weight samples.
+
+A mask m holds 0 with probability p and 1 / (1 - p) otherwise. Where it multiplies what enters a linear layer, it can
+multiply the layer's weights instead,
+
+    W (m ∘ h) + b  =  (W diag(m)) h + b,
+
+and on the way to that layer it passes whatever satisfies f(m ∘ h) = m ∘ f(h) for m >= 0: ReLU, leaky ReLU, and pools if
+it is the same all over a channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bnncert.empirical import Empirical
+from bnncert.errors import InputError
+from bnncert.importers.agreement import check_agreement
+from bnncert.importers.module import Dropout, Reading, read
+from bnncert.importers.named import refuse_bayesian
+from bnncert.importers.tracing import own_parameters
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
+from bnncert.network import Network
+
+LARGEST = 2**28  # numbers in the samples: 2 GiB
+
+
+def from_dropout(
+    module: nn.Module, samples: int, seed: int = 0, input_shape: Sequence[int] | None = None
+) -> tuple[Network, Empirical]:
+    """The network, and its weights under `samples` draws of the masks of its dropouts, each draw as likely.
+
+    A sample is the module with dropout switched on, all else as in evaluation, and the masks of one draw. Certificates
+    speak of the masks drawn here, not of all 2ⁿ that dropout on n values can draw.
+    """
+    reading = read(module, input_shape, dropout=True)
+    refuse_bayesian(reading)
+    network, weights = reading.network, reading.flat(own_parameters(module))
+    _check_samples(samples, network.size)
+    if not reading.dropouts:
+        raise InputError(f"{type(module).__name__} has no dropout with p > 0, so nothing to draw; use from_torch")
+    check_agreement(module, reading, weights)
+    parameters = [[own.expand(samples, *own.shape) for own in layer] for layer in network.split(weights)]
+    for dropout, mask in zip(reading.dropouts, draw_masks(reading, samples, seed), strict=True):
+        position, factor = _folded(dropout, mask, network)
+        parameters[position][0] = parameters[position][0] * factor
+    return network, Empirical(torch.cat([own.flatten(1) for layer in parameters for own in layer], 1))
+
+
+def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
+    """For each dropout its masks [samples, *shape], or [samples, channels, 1, ...] where whole channels are dropped."""
+    generator = np.random.default_rng(seed)
+    masks = []
+    for dropout in reading.dropouts:
+        module, shape = dropout.step.module, reading.network.shapes[dropout.position]
+        if not isinstance(module, nn.Dropout | nn.Dropout2d) or not module.p < 1:
+            raise _refusal(dropout, "is not one that keeps values, or channels, with a probability 1 - p above 0")
+        if isinstance(module, nn.Dropout2d):
+            shape = (shape[0], *[1] * (len(shape) - 1))
+        kept = torch.from_numpy(generator.random((samples, *shape)) >= module.p)
+        masks.append(kept.double() / (1 - module.p))
+    return masks
+
+
+def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tensor]:
+    """Which layer's weights the mask multiplies, and by what: a factor [samples, ...] that broadcasts to them."""
+    if dropout.normalised:
+        raise _refusal(dropout, "stands before a batch normalisation; put it behind")
+    for i, layer in enumerate(network.layers[dropout.position :], dropout.position):
+        if isinstance(layer, Dense):
+            return i, mask.unsqueeze(-1)  # weights [inputs, outputs]
+        if isinstance(layer, Conv2d | AvgPool2d | MaxPool2d) and mask[0, 0].numel() > 1:
+            raise _refusal(
+                dropout, f"drops single values before {type(layer).__name__}; only channels can be (Dropout2d)"
+            )
+        if isinstance(layer, Conv2d):
+            return i, mask.unsqueeze(1)  # weights [out, in, height, width], mask [in, 1, 1]
+        if isinstance(layer, Flatten):
+            mask = mask.expand(-1, *network.shapes[i]).flatten(1)
+        elif not isinstance(layer, ReLU | LeakyReLU | AvgPool2d | MaxPool2d):
+            raise _refusal(dropout, f"stands before {type(layer).__name__}; put it behind")
+    raise _refusal(dropout, "acts on the output, with no Linear or Conv2d after it")
+
+
+def _refusal(dropout: Dropout, why: str) -> InputError:
+    return InputError(f"{dropout.step} {why}; a mask must fold into the weights of the next Linear or Conv2d")
+
+
+def _check_samples(samples: int, size: int) -> None:
+    if not isinstance(samples, int) or samples < 1:
+        raise InputError(f"samples is {samples!r}; give a whole number of at least 1")
+    if samples * size > LARGEST:
+        raise InputError(
+            f"{samples} samples of {size} weights are {samples * size * 8 / 2**30:.1f} GiB, "
+            f"and at most {LARGEST * 8 >> 30} GiB are taken; draw fewer"
+        )
