@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from bnncert.certificate import SCHEMA, Certificate, Result
+from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.methods import Method, Outcome, default_method
 from bnncert.methods.statistical import estimate
 from bnncert.problem import Problem
 from bnncert.rounding import allow
+from bnncert.specification import Specification
 from bnncert.version import __version__
 
 
@@ -46,9 +48,14 @@ def certify(
         predicted = None if problem.specification.labels is None else problem.predictions()
         estimates = estimate(problem, samples, seed) if samples else [None] * len(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
+    # Everything that is stored comes from the device at once: thousands of small copies would outlast the bounds.
+    digests = problem.network.digest, problem.posterior.digest
+    spec = problem.specification.to("cpu")
+    labels, predictions = _listed(spec.labels, len(spec)), _listed(predicted, len(spec))
+    radii = spec.region.eps.tolist()
     results = []
     for i, outcome in enumerate(outcomes):
-        label, prediction = _entry(problem.specification.labels, i), _entry(predicted, i)
+        label, prediction = labels[i], predictions[i]
         lower, upper = allow(outcome.lower, outcome.upper)
         known = lower > 0 or upper < 1
         results.append(
@@ -60,31 +67,38 @@ def certify(
                 lower=lower,
                 upper=upper,
                 method=method.name,
-                eps=float(problem.specification.region.eps[i]),
+                eps=radii[i],
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
                 estimate=estimates[i],
-                certificate=_certificate(problem[i : i + 1], (lower, upper), outcome, method, seed) if known else None,
+                certificate=_certificate(digests, spec[i : i + 1], (lower, upper), outcome, method, seed)
+                if known
+                else None,
             )
         )
     return tuple(results)
 
 
 def _certificate(
-    problem: Problem, claim: tuple[float, float], outcome: Outcome, method: Method, seed: int
+    digests: tuple[str, str],
+    spec: Specification,
+    claim: tuple[float, float],
+    outcome: Outcome,
+    method: Method,
+    seed: int,
 ) -> Certificate:
     """The claim about one input with everything a checker needs beside the posterior."""
-    spec, region = problem.specification, problem.specification.region
+    region = spec.region
     explicit = region.norm == "box"
     header: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": outcome.kind,
         "digests": {
-            "architecture": problem.network.digest,
-            "posterior": problem.posterior.digest,
+            "architecture": digests[0],
+            "posterior": digests[1],
             "specification": spec.digest,
-            "problem": problem.digest,
+            "problem": digest([*digests, spec.digest]),
         },
         "region": {"norm": region.norm, "clip": region.clip, "eps": None if explicit else float(region.eps[0]).hex()},
         "claim": {"lower": claim[0].hex(), "upper": claim[1].hex()},
@@ -99,5 +113,5 @@ def _certificate(
     return Certificate(header, {name: value[0].clone() for name, value in question.items()} | outcome.tensors)
 
 
-def _entry(values: Tensor | None, index: int) -> int | None:
-    return None if values is None else int(values[index])
+def _listed(values: Tensor | None, count: int) -> list[int | None]:
+    return [None] * count if values is None else [int(value) for value in values.tolist()]

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.numpy import save
 from torch import Tensor
 
 from bnncert.digest import canonical_json
@@ -18,8 +19,14 @@ KEY = "bnncert"  # the one metadata key: with more than one the bytes would not 
 
 
 def write_tensors(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-    write_atomically(path, save(copies, {KEY: canonical_json(header)}))
+    write_atomically(path, tensor_bytes(header, tensors))
+
+
+def tensor_bytes(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
+    """The file's content: equal headers and tensors give equal bytes."""
+    # From numpy, which takes a quarter of the time: campaigns write certificates by the hundred thousand.
+    arrays = {name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in tensors.items()}
+    return save(arrays, {KEY: canonical_json(header)})
 
 
 def read_tensors(path: Path, schema: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -36,7 +43,7 @@ def read_tensors(path: Path, schema: str) -> tuple[dict[str, Any], dict[str, Ten
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content or nothing: a temporary file beside it, flushed to disk, then renamed."""
+    """All of the content or nothing, also after a crash: a temporary file beside it, flushed to disk, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -44,5 +51,16 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        _flush_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """The new name to disk; where a folder cannot be opened as a file (Windows) this is not needed."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
