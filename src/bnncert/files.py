@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from safetensors.torch import load
 from torch import Tensor
 
 from bnncert.digest import canonical_json
@@ -30,16 +32,31 @@ def tensor_bytes(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
 
 
 def read_tensors(path: Path, schema: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors of a file of the given schema."""
+    """Header and tensors of a file of the given schema; it may lie in a bundle, as `bundle.zip/name`."""
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get(KEY, "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, ValueError, OSError, RecursionError) as error:
+        metadata, tensors = _read_bundled(path) if path.parent.is_file() else _read(path)
+        header = json.loads(metadata.get(KEY, "null"))
+    except (SafetensorError, zipfile.BadZipFile, KeyError, ValueError, OSError, RecursionError) as error:
         raise InputError(f"{str(path)!r} is not a safetensors file ({error}); write it with bnncert") from error
     if not isinstance(header, dict) or header.get("schema") != schema:
         raise InputError(f"{str(path)!r} is not a {schema} file; write it with bnncert")
     return header, tensors
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return file.metadata() or {}, tensors
+
+
+def _read_bundled(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    with zipfile.ZipFile(path.parent) as bundle:
+        if bundle.getinfo(path.name).compress_type != zipfile.ZIP_STORED:
+            raise ValueError("a bundle is not compressed")
+        content = bundle.read(path.name)
+    tensors = load(content)  # which checks the file; then its index starts after 8 bytes of length
+    index = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return index.get("__metadata__", {}), tensors
 
 
 def write_atomically(path: Path, content: bytes) -> None:
