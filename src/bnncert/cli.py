@@ -175,9 +175,7 @@ def certify(
 
 @app.command()
 def check(
-    target: Annotated[
-        Path, typer.Argument(help="A certificate (also BUNDLE.zip/NAME), or a folder with results.jsonl.")
-    ],
+    target: Annotated[Path, typer.Argument(help="A certificate, also BUNDLE.zip/NAME, or a folder of results.")],
     posterior: Annotated[Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with every verdict.")] = False,
 ) -> None:
@@ -191,9 +189,7 @@ def check(
 
 @app.command()
 def report(
-    folder: Annotated[
-        Path, typer.Argument(help="What `certify --out` or `run` wrote: results.jsonl and certificates.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")],
     posterior: Annotated[
         Path | None, typer.Option(help="The posterior that was certified, for cross-sections through its weights.")
     ] = None,

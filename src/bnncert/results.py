@@ -107,7 +107,7 @@ def read_results(folder: Path) -> list[StoredResult]:
         raise InputError(f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote")
     if not path.is_file():
         raise InputError(
-            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` or `bnncert export` wrote"
+            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` or `export` wrote"
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -48,6 +48,8 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
     count = sum(speaks_of(result, model) for result in results)
     if not count:
         raise CannotCheck("unreadable", f"nothing in {str(target)!r} speaks of this posterior")
+    if count < len(results):
+        print(f"{len(results) - count} results speak of other posteriors and are not checked", file=sys.stderr)
     return list(_with_progress(check_results(target, results, model), count))
 
 

@@ -63,7 +63,7 @@ def read_safetensors(path: Path, schema: str) -> tuple[dict[str, Any], Tensors]:
 
 def _member(path: Path) -> bytes:
     """A file in a bundle, named as if the bundle, a zip archive that compresses nothing, were a folder."""
-    with zipfile.ZipFile(_regular(path.parent)) as bundle:
+    with zipfile.ZipFile(path.parent) as bundle:
         entry = bundle.getinfo(path.name)
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > LARGEST_FILE:
             raise ValueError("it is compressed or too large")

@@ -117,10 +117,8 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
     seconds, size = (share * sum(values) for values in zip(*((c.seconds, c.bytes) for c in costs), strict=True))
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free
-    print(
-        f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from {costs[0].timed} inputs"
-    )
-    print(f"            a posterior; {size / 1e9:.2f} GB of certificates, {free / 1e9:.0f} GB free")
+    print(f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from a few inputs;")
+    print(f"            {size / 1e9:.2f} GB of certificates, {free / 1e9:.0f} GB free")
     if size > free:
         print(f"            the certificates will not fit into {str(folder)!r}")
 

@@ -23,6 +23,7 @@ import torch
 from bnncert.errors import InputError
 
 LOCAL = "local"  # instead of a scheduler's address: a Dask cluster on this machine
+ANSWER = 20.0  # seconds a scheduler has to answer
 DEATHS = ("KilledWorker",)  # Dask's words for it, by name: it may not be installed
 LOST = ("FutureCancelledError", "CancelledError", "CommClosedError")
 
@@ -97,7 +98,7 @@ def dask_workers(address: str, count: int, device: str) -> Iterator[Workers]:
             cluster = LocalCluster(
                 n_workers=max(1, count), threads_per_worker=1, dashboard_address=None, resources=needs or None
             )
-        client = Client(cluster or address, timeout=20)
+        client = Client(cluster or address, timeout=ANSWER)
     except (OSError, ValueError) as error:
         raise InputError(f"no Dask scheduler answers at {address!r} ({error}); check the address") from error
     try:

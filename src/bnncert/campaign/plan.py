@@ -243,7 +243,6 @@ class Cost:
     """What a subject would take on one worker, told from a few of its inputs."""
 
     subject: Subject
-    timed: int
     seconds: float
     bytes: float
 
@@ -261,7 +260,7 @@ def estimate_cost(plan: Plan, device: str) -> list[Cost]:
         size = len(compute(task).bundle)
         seconds = time.perf_counter() - started
         scale = len(plan.indices) / len(spread)
-        costs.append(Cost(subject, len(spread), seconds * scale, size * scale))
+        costs.append(Cost(subject, seconds * scale, size * scale))
     return costs
 
 
