@@ -498,28 +498,6 @@ def test_the_commands(campaign: Path, tmp_path: Path, run: Run, monkeypatch: pyt
         assert message in err
 
 
-def test_ctrl_c_stores_what_is_in_flight_and_says_how_to_go_on(campaign: Path, finished: Path, tmp_path: Path) -> None:
-    process = start("run", campaign, "--out", tmp_path / "run")
-    wait_for(lambda: (tmp_path / "run" / STORE).exists() and len(bundles(tmp_path / "run")) > 1)
-    process.send_signal(signal.SIGINT)
-    code, _, err = finish(process)
-    assert code == 130
-    assert f"to resume: bnncert run {campaign} --out {tmp_path / 'run'}" in err
-    assert "Traceback" not in err
-    stored = table(tmp_path / "run")
-    assert stored
-    assert len((tmp_path / "run" / "results.jsonl").read_text().splitlines()) == len(stored)
-    run_here(campaign, tmp_path / "run")
-    assert table(tmp_path / "run") == table(finished)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_the_cost_is_told_from_a_few_inputs(campaign: Path, finished: Path) -> None:
     """Bytes scale up to what the run has written, but for what differs between inputs."""
     costs = estimate_cost(plan_of(campaign), "cpu")
