@@ -50,9 +50,8 @@ def write_campaign(folder: Path, **changes: Any) -> Path:
         "chunk": 3,
     }
     path = folder / "campaign.toml"
-    path.write_text(
-        "".join(f"{key} = {toml(value)}\n" for key, value in (settings | changes).items() if value is not None)
-    )
+    lines = [f"{key} = {toml(value)}\n" for key, value in (settings | changes).items() if value is not None]
+    path.write_text("".join(lines))
     return path
 
 
@@ -81,7 +80,7 @@ def run_here(path: Path, folder: Path, workers: Workers | None = None, part: tup
 def table(folder: Path) -> list[tuple[Any, ...]]:
     """All that is stored but for times and the names of bundles."""
     with sqlite3.connect(folder / STORE) as connection:
-        rows = connection.execute(f"SELECT {COMPARED} FROM results ORDER BY {COMPARED}").fetchall()
+        rows = connection.execute(f"SELECT {COMPARED}, reason FROM results ORDER BY {COMPARED}").fetchall()
     connection.close()
     return rows
 

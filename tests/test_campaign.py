@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import multiprocessing
-import signal
 import sqlite3
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -39,10 +37,8 @@ from campaigns import (
     bundles,
     dying,
     environment,
-    finish,
     plan_of,
     run_here,
-    start,
     table,
     write_campaign,
 )
@@ -237,7 +233,7 @@ def test_a_second_run_computes_nothing(campaign: Path, finished: Path) -> None:
     assert (table(finished), bundles(finished)) == (before, files)
 
 
-def test_what_is_missing_is_computed_and_nothing_else(campaign: Path, finished: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_computed_and_nothing_else(finished: Path, tmp_path: Path) -> None:
     """More inputs, and a method that was not there: earlier rows stay, with their bundles."""
     few = write_campaign(tmp_path, select="0:5", methods=["concentration"], at_least=None)
     run_here(few, tmp_path / "run")
@@ -257,7 +253,7 @@ def test_what_is_missing_is_computed_and_nothing_else(campaign: Path, finished: 
     assert all(lower[key] >= 0.9 for key in decided)
 
 
-def test_chunks_do_not_matter(campaign: Path, finished: Path, tmp_path: Path) -> None:
+def test_chunks_do_not_matter(finished: Path, tmp_path: Path) -> None:
     path = write_campaign(tmp_path, chunk=7)
     run_here(path, tmp_path / "run")
     for row, other in zip(table(tmp_path / "run"), table(finished), strict=True):
@@ -356,7 +352,7 @@ def test_a_posterior_that_changed_is_an_error_with_its_reason(tmp_path: Path) ->
 # --- The store ---
 
 
-def test_conflicting_results_are_a_loud_error(campaign: Path, finished: Path, tmp_path: Path) -> None:
+def test_conflicting_results_are_a_loud_error(campaign: Path, tmp_path: Path) -> None:
     """Differences of rounding are none; anything more is refused, and the store stays as it is."""
     plan = plan_of(campaign)
     chunk = plan.chunks()[0]
@@ -438,7 +434,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Exit code, standard output and standard error of `bnncert ARGUMENTS`."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
@@ -451,7 +447,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         output = capsys.readouterr()
         return code, output.out, output.err
 
-    yield call
+    return call
 
 
 def test_the_commands(campaign: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Campaigns that are killed, interrupted, run twice at once or out of room: resumed, they end as if nothing had been."""
+"""Campaigns that are killed, interrupted, run twice at once or out of room: resumed, they end like calm ones."""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ class Runner:
             if self.stopping:
                 raise Interrupted
         finally:
-            self.executor.shutdown(wait=not self.flights, cancel_futures=True)
+            for future in self.flights:
+                future.cancel()
+            self.executor.shutdown(wait=not self.flights)
             self.store.release()
         return self.state
 
@@ -94,7 +96,7 @@ class Runner:
     def _launch(self) -> None:
         """Keep the workers busy; while a suspect flies, nothing else does."""
         if self.broken and not self.flights:  # a process pool takes no more once one of its processes has died
-            self.executor.shutdown(wait=False, cancel_futures=True)
+            self.executor.shutdown(wait=False)
             self.executor, self.broken = self.workers.start(), False
         looked = 0
         while not self.stopping and self._room() and looked < len(self.pending) + len(self.suspects):
