@@ -9,9 +9,6 @@ import io
 import zipfile
 from collections.abc import Iterable
 
-from bnncert.digest import digest
-from bnncert.methods import Method
-
 BUNDLES = "bundles"
 
 
@@ -24,6 +21,6 @@ def pack(members: Iterable[tuple[str, bytes]]) -> bytes:
     return buffer.getvalue()
 
 
-def member_name(index: int, eps: float, method: Method, config: str) -> str:
+def member_name(index: int, eps: float, method: str) -> str:
     """`000007_0.025_concentration-1f3a9c02.safetensors`: input, radius, method and a digest of its options."""
-    return f"{index:06d}_{eps!r}_{method.name}-{digest(config)[:8]}.safetensors"
+    return f"{index:06d}_{eps!r}_{method}.safetensors"

@@ -172,7 +172,7 @@ class Store:
 
     def claim(self, chunk: str) -> bool:
         """Whether the chunk is ours to compute: nobody else who is alive has claimed it."""
-        with self._transaction() as cursor:
+        with self._transaction(durable=False) as cursor:
             found = cursor.execute("SELECT host, pid, expires FROM claims WHERE chunk = ?", (chunk,)).fetchone()
             if found is not None and _alive(*found) and (found[0], found[1]) != _me():
                 return False
@@ -181,7 +181,7 @@ class Store:
 
     def renew(self) -> None:
         """A sign of life for all that we have claimed."""
-        with self._transaction() as cursor:
+        with self._transaction(durable=False) as cursor:
             cursor.execute("UPDATE claims SET expires = ? WHERE host = ? AND pid = ?", (time.time() + LEASE, *_me()))
 
     def release(self) -> None:
@@ -210,8 +210,10 @@ class Store:
         return self.connection.execute(statement, values).fetchall()
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+    def _transaction(self, durable: bool = True) -> Iterator[sqlite3.Cursor]:
+        """All or nothing; what is not durable may be forgotten when the power fails, and costs no wait for the disk."""
         cursor = self.connection.cursor()
+        cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         _writing(self.folder, lambda: cursor.execute("BEGIN IMMEDIATE"))
         try:
             yield cursor
@@ -247,7 +249,6 @@ def _connected(path: Path, create: bool) -> sqlite3.Connection:
     try:
         if create:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")  # two runners may start at once
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in TABLES.split(";"):

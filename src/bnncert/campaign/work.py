@@ -15,6 +15,7 @@ from torch import Tensor
 from bnncert.campaign.bundle import member_name, pack
 from bnncert.certificate import Result, answer
 from bnncert.certification import certify
+from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
 from bnncert.methods import Method
@@ -114,11 +115,11 @@ def compute(task: Task) -> Computed:
     members: list[tuple[str, bytes]] = []
     for number, wanted in enumerate(task.wanted):
         items = [item for item in wanted if question.open(best.get(item, NOTHING))]
+        method = f"{question.methods[number].name}-{digest(question.configs[number])[:8]}"
         for item, result in zip(items, _certified(problem, items, task, number), strict=True):
             name = None
             if result.certificate is not None:
-                config = question.configs[number]
-                name = member_name(result.index, result.eps, question.methods[number], config)
+                name = member_name(result.index, result.eps, method)
                 members.append((name, result.certificate.content()))
             rows.append(_row(item, number, result, name))
             best[item] = improved(best.get(item, NOTHING), result.status, (result.lower, result.upper))
