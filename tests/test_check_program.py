@@ -752,19 +752,19 @@ def test_certificates_may_lie_in_bundles(workshop: Workshop) -> None:
     assert "compressed" in check_certificate(packed, workshop.model).message
 
 
-def test_lines_about_other_posteriors_are_left_out_and_counted(workshop: Workshop) -> None:
+def test_lines_about_other_posteriors_are_left_out_and_counted(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, own = results(workshop, {}), workshop.model.posterior_digest
     results(workshop, {"posterior": "another", "lower": 1.0}, {"posterior": own})
     (verdict,) = check_results(folder, read_results(folder), workshop.model)
     assert verdict.status == ACCEPT
-    code, _, err = program(folder, "--posterior", workshop.posterior)
-    assert (code, err) == (0, "1 results speak of other posteriors and are not checked\n")
+    assert run(folder, workshop.posterior, as_json=False) == 0
+    assert capsys.readouterr().err == "1 results speak of other posteriors and are not checked\n"
     results(workshop, {"posterior": "another"})
-    code, out, _ = program(folder, "--posterior", workshop.posterior)
-    assert code == 2
-    assert "speaks of this posterior" in out
-    code, out, _ = program(bundle(workshop) / "lower.safetensors", "--posterior", workshop.posterior)
-    assert code == 0
+    assert run(folder, workshop.posterior, as_json=False) == 2
+    assert "speaks of this posterior" in capsys.readouterr().out
+    assert run(bundle(workshop) / "lower.safetensors", workshop.posterior, as_json=False) == 0
 
 
 PATHS = ["../p.safetensors", "../../../../../etc/passwd", "/etc/passwd", 7, ["lower.safetensors"], {}, "out"]
