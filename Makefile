@@ -54,6 +54,6 @@ clean:
 
 $(READY): pyproject.toml constraints.txt libraries.txt
 	$(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check,data,dev,docs,onnx]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[campaign,check,dask,data,dev,docs,onnx]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r libraries.txt
 	touch $@

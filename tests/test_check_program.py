@@ -727,6 +727,47 @@ def test_a_label_needs_a_certificate_about_that_label(workshop: Workshop) -> Non
     assert line(workshop, label=7).code == "result-mismatch"
 
 
+def bundle(workshop: Workshop, method: int = zipfile.ZIP_STORED) -> Path:
+    path = workshop.folder / "bundle.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.write(workshop.folder / "lower.safetensors", "lower.safetensors")
+    return path
+
+
+def test_certificates_may_lie_in_bundles(workshop: Workshop) -> None:
+    """A zip archive that compresses nothing is read like a folder; anything else is refused."""
+    alone = check_certificate(workshop.folder / "lower.safetensors", workshop.model)
+    path = bundle(workshop)
+    found = check_certificate(path / "lower.safetensors", workshop.model)
+    assert (found.status, found.claimed, found.supported) == (ACCEPT, alone.claimed, alone.supported)
+    assert line(workshop, certificate="bundle.zip/lower.safetensors").status == ACCEPT
+    assert line(workshop, certificate="bundle.zip/lower.safetensors", lower=0.9999).code == "result-mismatch"
+    assert line(workshop, certificate="bundle.zip/nothing.safetensors").code == "unreadable"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # its check sum is wrong now
+    path.write_bytes(content)
+    assert check_certificate(path / "lower.safetensors", workshop.model).code == "unreadable"
+    path.write_bytes(b"no archive")
+    assert check_certificate(path / "lower.safetensors", workshop.model).code == "unreadable"
+    packed = bundle(workshop, zipfile.ZIP_DEFLATED) / "lower.safetensors"
+    assert "compressed" in check_certificate(packed, workshop.model).message
+
+
+def test_lines_about_other_posteriors_are_left_out_and_counted(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, own = results(workshop, {}), workshop.model.posterior_digest
+    results(workshop, {"posterior": "another", "lower": 1.0}, {"posterior": own})
+    (verdict,) = check_results(folder, read_results(folder), workshop.model)
+    assert verdict.status == ACCEPT
+    assert run(folder, workshop.posterior, as_json=False) == 0
+    assert capsys.readouterr().err == "1 results speak of other posteriors and are not checked\n"
+    results(workshop, {"posterior": "another"})
+    assert run(folder, workshop.posterior, as_json=False) == 2
+    assert "speaks of this posterior" in capsys.readouterr().out
+    assert run(bundle(workshop) / "lower.safetensors", workshop.posterior, as_json=False) == 0
+
+
 PATHS = ["../p.safetensors", "../../../../../etc/passwd", "/etc/passwd", 7, ["lower.safetensors"], {}, "out"]
 
 

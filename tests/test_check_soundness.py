@@ -93,7 +93,9 @@ def exact_value(kind: str, alpha: float | None, z: Any) -> Any:
 def forged(problem: Problem, evidence: Evidence, claim: tuple[float, float] = (0.0, 1.0)) -> Certificate:
     """Any evidence and any claim about the first input, with the right question and digests."""
     kind = "concentration" if "components" in evidence[0] else "boxes"
-    return certificate_for(problem[:1], kind, dict(zip(("lower", "upper"), claim, strict=True)), *evidence, {})
+    digests = problem.network.digest, problem.posterior.digest
+    claimed = dict(zip(("lower", "upper"), claim, strict=True))
+    return certificate_for(digests, problem.specification[:1], kind, claimed, *evidence, {})
 
 
 def verdict(folder: Path, problem: Problem, certificate: Certificate) -> Verdict:

@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.files import read_tensors, write_tensors
+from bnncert.files import read_tensors, tensor_bytes, write_atomically
 from bnncert.methods.statistical import Estimate
 
 SCHEMA = "bnncert-certificate/1"
@@ -31,8 +31,12 @@ class Certificate:
     header: dict[str, Any]
     tensors: dict[str, Tensor]
 
+    def content(self) -> bytes:
+        """What the certificate's file holds."""
+        return tensor_bytes(self.header, self.tensors)
+
     def write(self, path: Path) -> None:
-        write_tensors(path, self.header, self.tensors)
+        write_atomically(path, self.content())
 
 
 def read_certificate(path: str | Path) -> Certificate:

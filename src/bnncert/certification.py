@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from bnncert.certificate import SCHEMA, Certificate, Result
+from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.methods import Method, default_method
 from bnncert.methods.statistical import estimate
 from bnncert.problem import Problem
 from bnncert.rounding import allow
+from bnncert.specification import Specification
 from bnncert.version import __version__
 
 
@@ -44,6 +46,10 @@ def certify(
         labels, predicted = observed(problem)
         estimates = estimate(problem, samples, seed) if samples else [None] * len(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
+    # Everything that is stored comes from the device at once: thousands of small copies would outlast the bounds.
+    digests = problem.network.digest, problem.posterior.digest
+    spec = problem.specification.to("cpu")
+    radii = spec.region.eps.tolist()
     results = []
     described = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
     for i, outcome in enumerate(outcomes):
@@ -51,9 +57,9 @@ def certify(
         lower, upper = allow(outcome.lower, outcome.upper)
         certificate = None
         if lower > 0 or upper < 1:
-            claim, own, calls = {"lower": lower, "upper": upper}, problem[i : i + 1], outcome.bound_calls
+            claim, own, found = {"lower": lower, "upper": upper}, spec[i : i + 1], (outcome.evidence, outcome.tensors)
             certificate = certificate_for(
-                own, outcome.kind, claim, outcome.evidence, outcome.tensors, described, calls, seed
+                digests, own, outcome.kind, claim, *found, described, outcome.bound_calls, seed
             )
         results.append(
             Result(
@@ -64,7 +70,7 @@ def certify(
                 lower=lower,
                 upper=upper,
                 method=method.name,
-                eps=float(problem.specification.region.eps[i]),
+                eps=radii[i],
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
@@ -91,7 +97,8 @@ def observed(problem: Problem) -> tuple[list[int] | list[None], list[int] | list
 
 
 def certificate_for(
-    problem: Problem,
+    digests: tuple[str, str],
+    spec: Specification,
     kind: str,
     claim: dict[str, float],
     evidence: dict[str, Any],
@@ -100,17 +107,18 @@ def certificate_for(
     bound_calls: int = 0,
     seed: int = 0,
 ) -> Certificate:
-    """The claim about one input with everything a checker needs beside the posterior."""
-    spec, region = problem.specification, problem.specification.region
+    """The claim about one input with everything a checker needs beside the posterior; digests: of the architecture and
+    of the posterior."""
+    region = spec.region
     explicit = region.norm == "box"
     header: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": kind,
         "digests": {
-            "architecture": problem.network.digest,
-            "posterior": problem.posterior.digest,
+            "architecture": digests[0],
+            "posterior": digests[1],
             "specification": spec.digest,
-            "problem": problem.digest,
+            "problem": digest([*digests, spec.digest]),
         },
         "region": {"norm": region.norm, "clip": region.clip, "eps": None if explicit else float(region.eps[0]).hex()},
         "claim": {name: value.hex() for name, value in claim.items()},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from bnncert.campaign import commands
 from bnncert.errors import InputError
 from bnncert.version import __version__
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from bnncert.network import Network
     from bnncert.posterior import Posterior
     from bnncert.problem import Problem
-    from bnncert.specification import Region, Specification
     from bnncert.zoo import Recipe
 
 INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
@@ -127,6 +127,7 @@ def certify(
     from bnncert.importers import load_posterior, load_vnnlib
     from bnncert.methods import default_method
     from bnncert.problem import Problem
+    from bnncert.question import method_named
 
     options: dict[str, Any] = {
         "samples": samples,
@@ -139,14 +140,14 @@ def certify(
     threshold = _threshold(at_least)
     network, weights = load_posterior(posterior)
     method = method or default_method(weights).name
-    chosen, weights = _method(method, options), weights.to(_device(device))
+    chosen, weights = method_named(method, options), weights.to(_device(device))
     bounds: dict[str, tuple[float, float]]
     if vnnlib is not None:
         about_inputs = (inputs, eps, clip, target, tolerance, no_clip or None)
         if any(value is not None for value in about_inputs) or (select, norm) != (ALL, LINF):
             raise InputError("--vnnlib says what is asked: leave out --inputs, --eps and what belongs to them")
         query = load_vnnlib(vnnlib, network, weights.center)
-        chosen = _method(method, options | {"upper": upper and query.exact})
+        chosen = method_named(method, options | {"upper": upper and query.exact})
         parts = [Problem(network, weights, specification.to(device)) for specification in query.specifications]
         results = _certify_parts(parts, chosen, seed, list(range(len(parts))), estimate, out)
         show_results(results, f"{posterior.name}, {vnnlib.name}, method {chosen.name}", region="box")
@@ -219,7 +220,7 @@ def decide(
 
 @app.command()
 def check(
-    target: Annotated[Path, typer.Argument(help="A certificate, or a folder with results.jsonl.")],
+    target: Annotated[Path, typer.Argument(help="A certificate, also BUNDLE.zip/NAME, or a folder of results.")],
     posterior: Annotated[Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with every verdict.")] = False,
 ) -> None:
@@ -233,7 +234,7 @@ def check(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="What `certify --out` wrote: results.jsonl and certificates.")],
+    folder: Annotated[Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")],
     posterior: Annotated[
         Path | None, typer.Option(help="The posterior that was certified, for cross-sections through its weights.")
     ] = None,
@@ -246,6 +247,9 @@ def report(
 
     path = write_report(folder, posterior, out)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
+
+
+commands.register(app)
 
 
 @app.command()
@@ -311,12 +315,13 @@ def attack(
     from bnncert.methods.attack import surviving
     from bnncert.posterior import sample
     from bnncert.problem import Problem
+    from bnncert.question import condition_on, labels_of, region_of, selection
 
     network, weights = load_posterior(posterior)
     data = load_inputs(inputs)
-    indices = _selection(select, len(data.x))
-    region = _region(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))
-    condition = _condition(network, region, _labels(data, indices), None, None)
+    indices = selection(select, len(data.x))
+    region = region_of(network, data.x[indices], eps, norm, _clip(clip, no_clip, data.image))
+    condition = condition_on(network, region, labels_of(data, indices), None, None)
     problem = Problem(network, weights, condition).to(_device(device))
     drawn = sample(problem.posterior, samples, seed) if samples else None
     print(f"{'network':<12} {'clean':>8} {'attacked':>9}   {len(indices)} inputs, eps {eps:g} ({norm})")
@@ -358,9 +363,10 @@ def import_command(
     """
     from bnncert.importers import save_posterior
     from bnncert.importers.files import Assumptions, import_file
+    from bnncert.question import whole_numbers
 
     _posterior_path(out)
-    shape = _whole_numbers(input_shape, "--input-shape") if input_shape else None
+    shape = whole_numbers(input_shape, "--input-shape") if input_shape else None
     names = layers.split(",") if layers else None
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
@@ -466,14 +472,15 @@ def _architecture(name: str, hidden: str, data: str) -> Network:
     """The network asked for, of the data set's sizes."""
     from bnncert.data import load_inputs
     from bnncert.network import cnn, mlp
+    from bnncert.question import labels_of, whole_numbers
 
     examples = load_inputs(data, "train")
-    shape, classes = tuple(examples.x.shape[1:]), int(_labels(examples, [*range(len(examples.x))]).max()) + 1
+    shape, classes = tuple(examples.x.shape[1:]), int(labels_of(examples, [*range(len(examples.x))]).max()) + 1
     if name == "cnn":
         return cnn((1, *shape) if len(shape) == 2 else shape, classes)
     if name != "mlp":
         raise InputError(f"network {name!r} is not known; choose mlp or cnn")
-    return mlp(math.prod(shape), *_whole_numbers(hidden, "--hidden"), classes)
+    return mlp(math.prod(shape), *whole_numbers(hidden, "--hidden"), classes)
 
 
 def _fit(recipe: Recipe, path: Path, device: str) -> None:
@@ -493,40 +500,6 @@ def _fit(recipe: Recipe, path: Path, device: str) -> None:
         f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set, median std {notes['std']:.2g}, "
         f"ELBO {notes['log'][-1]['elbo']:.4g}"
     )
-
-
-def _method(name: str, options: dict[str, Any]) -> Method:
-    """The method with those of the options that it has."""
-    from bnncert.methods import METHODS
-
-    if name not in METHODS:
-        raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
-    kind = METHODS[name]
-    return kind(**{key: value for key, value in options.items() if key in kind.__dataclass_fields__})
-
-
-def _selection(text: str, count: int) -> list[int]:
-    """Indices named by START:STOP, an index or a list of them."""
-    if ":" in text:
-        ends = text.split(":")
-        if len(ends) != 2 or not all(end == "" or end.isdigit() for end in ends):
-            raise InputError(f"--select {text!r} is not START:STOP; give for example 0:50")
-        indices = list(range(count))[slice(*(int(end) if end else None for end in ends))]
-    else:
-        indices = _whole_numbers(text, "--select")
-    if not indices or max(indices) >= count or (":" in text and text.split(":")[1] and int(text.split(":")[1]) > count):
-        raise InputError(f"--select {text!r} leaves the {count} inputs; give indices from 0 to {count - 1}")
-    return indices
-
-
-def _whole_numbers(text: str, name: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [-1]
-    if min(numbers) < 0:
-        raise InputError(f"{name} {text!r} is not a list of whole numbers; give for example 50,50")
-    return numbers
 
 
 def _clip(clip: tuple[float, float] | None, no_clip: bool, image: bool) -> tuple[float, float] | None:
@@ -571,12 +544,13 @@ def _asked(
     """The problem on the weights' device, what its inputs are called, and the radii if they are given for all."""
     from bnncert.data import load_inputs
     from bnncert.problem import Problem
+    from bnncert.question import condition_on, region_of, selection
 
     data = load_inputs(inputs)
-    indices, radii = _selection(select, len(data.x)), _radii(eps)
+    indices, radii = selection(select, len(data.x)), _radii(eps)
     x, y, each = _repeated(data, indices, radii)
-    region = _region(network, x, each, norm, _clip(*clipping, data.image))
-    condition = _condition(network, region, y, target, tolerance).to(weights.center.device)
+    region = region_of(network, x, each, norm, _clip(*clipping, data.image))
+    condition = condition_on(network, region, y, target, tolerance).to(weights.center.device)
     return Problem(network, weights, condition), [index for index in indices for _ in radii or (None,)], radii
 
 
@@ -584,7 +558,9 @@ def _repeated(data: Dataset, indices: list[int], radii: list[float]) -> tuple[Te
     """The chosen inputs, their labels and radii, once for each radius; their own radii where none are given."""
     import torch
 
-    x, y, count = data.x[indices], _labels(data, indices), len(radii)
+    from bnncert.question import labels_of
+
+    x, y, count = data.x[indices], labels_of(data, indices), len(radii)
     if radii:
         each = torch.tensor(radii, dtype=torch.float64).repeat(len(indices))
         return x.repeat_interleave(count, 0), y.repeat_interleave(count, 0), each
@@ -595,37 +571,6 @@ def _repeated(data: Dataset, indices: list[int], radii: list[float]) -> tuple[Te
 
 def _query_name(result: Result, several_radii: bool) -> str:
     return f"input {result.index}" + (f", eps {result.eps!r}" if several_radii else "")
-
-
-def _region(network: Network, x: Tensor, eps: float | Tensor, norm: str, clip: tuple[float, float] | None) -> Region:
-    from bnncert.specification import ball
-
-    if x[0].numel() != math.prod(network.input_shape):
-        raise InputError(
-            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; give matching inputs"
-        )
-    return ball(x.reshape(len(x), *network.input_shape), eps, norm, clip)
-
-
-def _labels(data: Dataset, indices: list[int]) -> Tensor:
-    if data.y is None:
-        raise InputError(f"inputs {data.name!r} have no labels; add an array 'y' to the .npz")
-    return data.y[indices]
-
-
-def _condition(
-    network: Network, region: Region, y: Tensor, target: int | None, tolerance: float | None
-) -> Specification:
-    """Class robustness from labels, or with --tolerance a regression interval around y."""
-    from bnncert.specification import class_robust, output_interval
-
-    if tolerance is None:
-        if y.is_floating_point():
-            raise InputError("labels are not whole numbers; give classes, or certify a regression with --tolerance")
-        return class_robust(region, y, network.outputs, target)
-    if target is not None or not tolerance >= 0:
-        raise InputError("--tolerance takes a distance of at least 0 and no --target")
-    return output_interval(region, y.double() - tolerance, y.double() + tolerance, network.outputs)
 
 
 def _device(name: str) -> str:

@@ -19,6 +19,7 @@ from bnncert.errors import InputError
 from bnncert.methods.predictive import Prediction, predict, quantity
 from bnncert.problem import Problem
 from bnncert.rounding import ALLOWANCE, allow
+from bnncert.specification import Specification
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +63,13 @@ def decide(problem: Problem, *, effort: int = 1, indices: Sequence[int] | None =
         found = predict(problem, effort)
     labels, predicted = observed(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
+    digests, spec = (problem.network.digest, problem.posterior.digest), spec.to("cpu")
+    method, radii = {"name": "predictive", "effort": effort}, spec.region.eps.tolist()
     decisions = []
     for i, prediction in enumerate(found):
-        claim = _claim(prediction)
-        own = problem[i : i + 1]
+        claim, own = _claim(prediction), spec[i : i + 1]
         known = kind == "mean" or claim["lower"] > 0 or claim["upper"] < 1 or claim["gap"] > -1
-        method = {"name": "predictive", "effort": effort}
-        certificate = certificate_for(own, kind, claim, prediction.evidence, prediction.tensors, method)
+        certificate = certificate_for(digests, own, kind, claim, prediction.evidence, prediction.tensors, method)
         decisions.append(
             Decision(
                 index=names[i],
@@ -79,7 +80,7 @@ def decide(problem: Problem, *, effort: int = 1, indices: Sequence[int] | None =
                 lower=claim["lower"],
                 upper=claim["upper"],
                 gap=claim.get("gap"),
-                eps=float(spec.region.eps[i]),
+                eps=radii[i],
                 seconds=seconds,
                 certificate=certificate if known else None,
             )
@@ -97,9 +98,9 @@ def _claim(found: Prediction) -> dict[str, float]:
     return {"lower": lower, "upper": max(lower, upper), "gap": max(found.gap - ALLOWANCE * (1 - found.gap**2), -1.0)}
 
 
-def _decided(problem: Problem, claim: dict[str, float]) -> bool:
+def _decided(spec: Specification, claim: dict[str, float]) -> bool:
     if "gap" in claim:
         return claim["gap"] > 0
-    rows, offsets = problem.specification.rows[0], problem.specification.offsets[0]
+    rows, offsets = spec.rows[0], spec.offsets[0]
     ends = [claim["lower"] if bool((row == rows[0]).all()) else -claim["upper"] for row in rows]
     return all(end > -float(offset) for end, offset in zip(ends, offsets, strict=True))

@@ -18,6 +18,9 @@ EXTRAS = {  # module, what needs it, and the extra that installs it
     "scikit-learn": ("sklearn", "the digits data set", "data"),
     "pooch": ("pooch", "downloading data sets", "data"),
     "onnx": ("onnx", "networks from ONNX files", "onnx"),
+    "PyYAML": ("yaml", "campaign files in YAML", "campaign"),
+    "pyarrow": ("pyarrow", "tables in Parquet", "campaign"),
+    "distributed": ("distributed", "campaigns on a Dask cluster", "dask"),
 }
 
 

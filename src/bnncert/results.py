@@ -1,6 +1,8 @@
 """Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input; `decisions.jsonl` in the
 place of the former for predictive means.
 
+The run folder of a campaign is one too: its lines name their posteriors, and its certificates lie in bundles.
+
 A certificate is named after its input, `000007.safetensors`. With several radii an input it is named after its radius
 too, `000007_0.025.safetensors`: the shortest decimal of a float tells it from all others.
 """
@@ -68,9 +70,14 @@ def result_folder(
 
 @dataclass(frozen=True, eq=False)
 class StoredResult(Answer):
-    """A line of results.jsonl: an answer that names its certificate by the path inside the folder."""
+    """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
+
+    line: its number in the file. posterior: the digest of the posterior, in folders that speak of several.
+    """
 
     certificate: str | None
+    line: int
+    posterior: str | None
 
 
 TYPES: dict[str, tuple[type, ...]] = {
@@ -103,24 +110,27 @@ def read_results(folder: Path) -> list[StoredResult]:
     if not folder.is_dir():
         raise InputError(f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote")
     if not path.is_file():
-        raise InputError(f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` wrote")
+        raise InputError(
+            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` or `export` wrote"
+        )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise InputError(f"{str(path)!r} cannot be read ({error}); certify again") from error
     if not lines:
         raise InputError(f"{str(path)!r} is empty; certify again")
-    return [_stored(line, f"line {number} of {str(path)!r}") for number, line in enumerate(lines, 1)]
+    return [_stored(line, number, str(path)) for number, line in enumerate(lines, 1)]
 
 
-def _stored(line: str, where: str) -> StoredResult:
+def _stored(line: str, number: int, path: str) -> StoredResult:
     try:
         found = json.loads(line, parse_constant=_refuse)
         fields = _typed(found, TYPES)
         drawn = Estimate(**_typed(found["estimate"], ESTIMATE_TYPES)) if "estimate" in found else None
-        return _checked(StoredResult(**fields, estimate=drawn))
+        own = _typed(found, {"posterior": (str,)}) if "posterior" in found else {"posterior": None}
+        return _checked(StoredResult(**fields, **own, estimate=drawn, line=number))
     except (ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"{where} is malformed ({error}); certify again") from error
+        raise InputError(f"line {number} of {path!r} is malformed ({error}); certify again") from error
 
 
 def _typed(fields: object, types: dict[str, tuple[type, ...]]) -> dict[str, Any]:

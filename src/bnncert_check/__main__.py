@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bnncert_check.certificate import check_certificate
-from bnncert_check.folder import check_results, read_results
+from bnncert_check.folder import check_results, read_results, speaks_of
 from bnncert_check.model import read_model
 from bnncert_check.verdict import ACCEPT, ERROR, EXIT_CODES, MEAN, P_SAFE, REJECT, SOFTMAX, CannotCheck, Verdict
 
@@ -40,13 +40,18 @@ def run(target: Path, posterior: Path, as_json: bool) -> int:
 
 
 def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
-    if not (target.is_dir() or target.is_file()):
+    if not (target.is_dir() or target.is_file() or target.parent.is_file()):
         raise CannotCheck("unreadable", f"{str(target)!r} does not exist; name a certificate or a folder of results")
     model = read_model(posterior)
     if not target.is_dir():
         return [check_certificate(target, model)]
     results = read_results(target)
-    return list(_with_progress(check_results(target, results, model), len(results)))
+    count = sum(speaks_of(result, model) for result in results)
+    if not count:
+        raise CannotCheck("unreadable", f"nothing in {str(target)!r} speaks of this posterior")
+    if count < len(results):
+        print(f"{len(results) - count} results speak of other posteriors and are not checked", file=sys.stderr)
+    return list(_with_progress(check_results(target, results, model), count))
 
 
 def _with_progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:
@@ -78,7 +83,11 @@ def main() -> None:
         description="Check certificates of bnncert independently, in rigorous arithmetic. "
         "Exit code 0: accepted, 1: rejected, 2: could not be checked.",
     )
-    parser.add_argument("target", type=Path, help="a certificate, or a folder with results.jsonl or decisions.jsonl")
+    parser.add_argument(
+        "target",
+        type=Path,
+        help="a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl",
+    )
     parser.add_argument("--posterior", type=Path, required=True, help="the posterior: .safetensors or .npz")
     parser.add_argument("--json", action="store_true", help="print one JSON object with every verdict")
     arguments = parser.parse_args()

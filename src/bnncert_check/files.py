@@ -44,9 +44,9 @@ MEMBER = re.compile(r"[Wb]\d+_(mean|std)|meta")
 
 
 def read_safetensors(path: Path, schema: str) -> tuple[dict[str, Any], Tensors]:
-    """Our JSON header and the tensors: 8 bytes of length, a JSON index, then the data."""
+    """Our JSON header and the tensors: 8 bytes of length, a JSON index, then the data. The file may be in a bundle."""
     try:
-        content = _regular(path).read_bytes()
+        content = _member(path) if path.parent.is_file() else _regular(path).read_bytes()
         length = int.from_bytes(content[:8], "little")
         if not len(content) >= 8 + length or not 2 <= length <= LARGEST_HEADER:
             raise ValueError("the index is longer than the file")
@@ -54,11 +54,20 @@ def read_safetensors(path: Path, schema: str) -> tuple[dict[str, Any], Tensors]:
         header = strict_json(index.pop("__metadata__")[KEY])
         data = memoryview(content)[8 + length :]
         tensors = {name: _tensor(entry, data) for name, entry in index.items()}
-    except UNREADABLE as error:
+    except (*UNREADABLE, *UNPACKABLE) as error:
         raise CannotCheck("unreadable", f"{str(path)!r} is not a bnncert file ({error})") from error
     if not isinstance(header, dict) or header.get("schema") != schema:
         raise CannotCheck("unsupported", f"{str(path)!r} is not of schema {schema}")
     return header, tensors
+
+
+def _member(path: Path) -> bytes:
+    """A file in a bundle, named as if the bundle, a zip archive that compresses nothing, were a folder."""
+    with zipfile.ZipFile(path.parent) as bundle:
+        entry = bundle.getinfo(path.name)
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > LARGEST_FILE:
+            raise ValueError("it is compressed or too large")
+        return bundle.read(entry)
 
 
 def _regular(path: Path) -> Path:

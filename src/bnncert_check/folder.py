@@ -35,11 +35,17 @@ def _file(folder: Path) -> Path:
     return decisions if decisions.exists() else results
 
 
+def speaks_of(result: dict[str, Any], model: Model) -> bool:
+    """Whether a line is about this posterior: it is, unless it names another, as lines of campaigns can."""
+    return bool(result.get("posterior", model.posterior_digest) == model.posterior_digest)
+
+
 def check_results(folder: Path, results: list[dict[str, Any]], model: Model) -> Iterator[Verdict]:
-    """One verdict a line; a line that claims nothing (0 <= P_safe <= 1) needs no certificate."""
+    """One verdict a line about this posterior; a line that claims nothing (0 <= P_safe <= 1) needs no certificate."""
     path = _file(folder)
     for number, result in enumerate(results, 1):
-        yield _check_line(folder, f"{path}:{number}", result, model)
+        if speaks_of(result, model):
+            yield _check_line(folder, f"{path}:{number}", result, model)
 
 
 def _check_line(folder: Path, where: str, result: dict[str, Any], model: Model) -> Verdict:

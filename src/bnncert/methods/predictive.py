@@ -36,7 +36,7 @@ from bnncert.box import Box
 from bnncert.correlated import Gaussian, LowRankNormal, Mixture
 from bnncert.empirical import Empirical
 from bnncert.errors import InputError
-from bnncert.methods.proof import THRESHOLDS, Proof, bytes_each, describe, slopes_of
+from bnncert.methods.proof import THRESHOLDS, Proof, bytes_each, describe, of_one, slopes_of
 from bnncert.methods.slopes import evaluate, optimise
 from bnncert.posterior import Normal, Posterior
 from bnncert.problem import Problem
@@ -180,16 +180,17 @@ def _prove_part(
         group = (best == k).nonzero().squeeze(1)
         part = spec[group]
         traced = trace(network, posterior, part.region, thresholds[k], known[group])
+        (lower, upper), refined = slopes_of(traced), {p: neurons.cpu() for p, neurons in traced.refined.items()}
         chosen, better = dict[int, Tensor](), torch.zeros_like(group, dtype=torch.bool)
         if effort:
             chosen, rows = optimise(network, traced, part)
             optimised = score(traced.charge, rows, names[group])
             better = optimised[:, 0] > values[group, 0]
             values[group[better]] = optimised[better]
-        for i, name in enumerate(group.tolist()):
-            own = {p: slope[i] for p, slope in chosen.items()} if bool(better[i]) else {}
-            refined = {p: neurons[i] for p, neurons in traced.refined.items()}
-            proofs[name] = Proof(float(values[name, 0]), thresholds[k], *slopes_of(traced, i), own, refined)
+        chosen, improved = {p: slopes.cpu() for p, slopes in chosen.items()}, better.tolist()
+        for i, (name, bound) in enumerate(zip(group.tolist(), values[group, 0].tolist(), strict=True)):
+            slopes = of_one(lower, i), of_one(upper, i), of_one(chosen, i) if improved[i] else {}
+            proofs[name] = Proof(bound, thresholds[k], *slopes, of_one(refined, i))
     return [proofs[i] for i in range(len(problem))], values
 
 

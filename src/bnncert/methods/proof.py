@@ -163,26 +163,35 @@ def _prove_at(
             part = problem[open_inputs]
             again = trace(problem.network, posterior, part.specification.region, t, known[open_inputs])
             _improve(part, again, open_inputs.tolist(), best, row_slopes)
-    refined = [{k: chosen[i] for k, chosen in traced.refined.items()} for i in range(len(problem))]
-    return [Proof(best[i], t, *slopes_of(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
+    lower, upper = slopes_of(traced)
+    refined = {k: chosen.cpu() for k, chosen in traced.refined.items()}
+    return [
+        Proof(best[i], t, of_one(lower, i), of_one(upper, i), row_slopes[i], of_one(refined, i))
+        for i in range(len(problem))
+    ]
 
 
 def _improve(
     problem: Problem, traced: Trace, names: list[int], best: list[float], slopes: list[dict[int, Tensor]]
 ) -> None:
     """Optimise the slopes of some inputs, and enter what became better under their names."""
-    chosen, rows = optimise(problem.network, traced, problem.specification)
+    found, rows = optimise(problem.network, traced, problem.specification)
+    chosen = {k: slope.cpu() for k, slope in found.items()}
     for i, value in enumerate(probability(traced, rows).tolist()):
         if value > best[names[i]]:
             best[names[i]] = value
-            slopes[names[i]] = {k: slope[i] for k, slope in chosen.items()}
+            slopes[names[i]] = of_one(chosen, i)
 
 
-def slopes_of(traced: Trace, index: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-    """Lower and upper slopes of one input's activations."""
+def slopes_of(traced: Trace) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """Lower and upper slopes [B, n] of every activation, in the host's memory: from here on they are only stored."""
     lines = {k: step.relaxation for k, step in enumerate(traced.steps) if isinstance(step, ActivationStep)}
-    lower = {k: line.lower_slope[index] for k, line in lines.items()}
-    return lower, {k: line.upper_slope[index] for k, line in lines.items()}
+    lower = {k: line.lower_slope.cpu() for k, line in lines.items()}
+    return lower, {k: line.upper_slope.cpu() for k, line in lines.items()}
+
+
+def of_one(batch: dict[int, Tensor], index: int) -> dict[int, Tensor]:
+    return {k: values[index] for k, values in batch.items()}
 
 
 def describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

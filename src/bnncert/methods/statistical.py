@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import beta
+from scipy.special import betainccinv, betaincinv
 from torch import Tensor
 
 from bnncert.bounds import linear
@@ -65,8 +65,8 @@ def _verified(problem: Problem, weights: Tensor) -> Tensor:
 
 def _low(count: int, samples: int, confidence: float) -> float:
     """Clopper-Pearson: the probability at which `count` or more of `samples` is as unlikely as (1 - confidence) / 2."""
-    return 0.0 if count == 0 else float(beta.ppf((1 - confidence) / 2, count, samples - count + 1))
+    return 0.0 if count == 0 else float(betaincinv(count, samples - count + 1, (1 - confidence) / 2))
 
 
 def _high(count: int, samples: int, confidence: float) -> float:
-    return 1.0 if count == samples else float(beta.isf((1 - confidence) / 2, count + 1, samples - count))
+    return 1.0 if count == samples else float(betainccinv(count + 1, samples - count, (1 - confidence) / 2))

@@ -54,10 +54,11 @@ def _refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation
     negated = -spec.rows[broken].gather(1, chosen.unsqueeze(-1).expand(-1, -1, spec.rows.shape[-1]))
     at_points = Specification(ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen))
     proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
+    stored, names = points.cpu(), rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):
         if proof.bound > 0:
             upper = min(1.0, (1 - proof.bound) * (1 + 4 * UNIT))
-            found[i] = Refutation(upper, points[i], int(rows[i]), proof)
+            found[i] = Refutation(upper, stored[i], names[i], proof)
     return found
 
 

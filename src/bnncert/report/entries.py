@@ -79,9 +79,9 @@ def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[Checker
         if len(found) != len(results):
             raise InputError(f"{str(path)!r} holds {len(found)} verdicts for {len(results)} results; {again}")
         verdicts = [_verdict(entry) for entry in found]
-        for number, (entry, result) in enumerate(zip(found, results, strict=True), 1):
-            if not _same_question(entry, result, number):
-                raise InputError(f"{str(path)!r} speaks of other results than line {number} of this folder; {again}")
+        for entry, result in zip(found, results, strict=True):
+            if not _same_question(entry, result):
+                raise InputError(f"{str(path)!r} speaks of other results than line {result.line} here; {again}")
     except InputError:
         raise
     except (*UNREADABLE, OSError) as error:
@@ -97,9 +97,9 @@ def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
     return CheckerVerdict(entry["status"], None if code is None else str(code), str(entry["message"]), supported)
 
 
-def _same_question(entry: dict[str, Any], result: StoredResult, number: int) -> bool:
+def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
     """Whether a verdict can be of this line: it names it or its certificate, and accepts nothing but what it claims."""
-    path, claimed, line = str(entry["path"]), entry["claimed"], f"{RESULTS}:{number}"
+    path, claimed, line = str(entry["path"]), entry["claimed"], f"{RESULTS}:{result.line}"
     if claimed is not None and tuple(claimed) != (result.lower, result.upper):
         return False
     if entry["status"] == ACCEPT and result.certificate is not None:
@@ -201,7 +201,7 @@ def _inside(folder: Path, name: str) -> Path:
         inside = False
     if not inside:
         raise InputError(f"certificate {name!r} is not a path inside {str(folder)!r}; certify again")
-    if not path.is_file():
+    if not (path.is_file() or path.parent.is_file()):  # itself, or the bundle it lies in
         raise InputError(f"certificate {str(path)!r} is missing; put it back or certify again")
     return path
 

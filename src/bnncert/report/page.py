@@ -27,13 +27,14 @@ from bnncert.importers import load_posterior
 from bnncert.report.cross_section import REACH, SIDE, unit
 from bnncert.report.entries import ACCEPT, VERDICTS, Entry, check_command, read_entry, read_verdicts
 from bnncert.report.pictures import data_uri, shrink
-from bnncert.results import STATUSES, read_results
+from bnncert.results import STATUSES, StoredResult, read_results
 from bnncert.version import __version__
 
 PAGE = "report.html"
 BYTES_EACH = 2_900  # of the page an input, for at least THOUSAND inputs; what does not fit is left out, and said so
 THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
+MOST = 50_000  # results that a browser opens with ease
 THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = ("digest of the posterior", "digest of the architecture", "kind of evidence", "made with")
@@ -53,11 +54,11 @@ def write_report(folder: Path, posterior: Path | None = None, out: Path | None =
     posterior: the posterior that was certified, for cross-sections through its centre.
     """
     path = out or folder / PAGE
-    results = read_results(folder)
+    model = load_posterior(posterior) if posterior else None
+    results = _reported(folder, read_results(folder), model[1].digest if model else None)
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--out {str(path)!r} must be a file in a folder that exists")
     verdicts = read_verdicts(folder, results)
-    model = load_posterior(posterior) if posterior else None
     entries = []
     with progress("reading") as bar:
         task = bar.add_task("reading", total=len(results), note="")
@@ -70,6 +71,23 @@ def write_report(folder: Path, posterior: Path | None = None, out: Path | None =
     except OSError as error:
         raise InputError(f"--out {str(path)!r} cannot be written ({error.strerror}); name another") from error
     return path
+
+
+def _reported(folder: Path, results: list[StoredResult], posterior: str | None) -> list[StoredResult]:
+    """Of a folder with several posteriors the results of one, and of any folder no more than a page can show."""
+    named = {result.posterior for result in results} - {None}
+    if named and posterior is not None:
+        results = [result for result in results if result.posterior == posterior]
+    elif len(named) > 1:
+        raise InputError(f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to report on")
+    if not results:
+        raise InputError(f"{str(folder)!r} has no results of this posterior; give --posterior one that was certified")
+    if len(results) > MOST:
+        raise InputError(
+            f"{str(folder)!r} has {len(results)} results of this posterior and a page shows {MOST}; "
+            "export the table instead, or run a campaign that selects fewer"
+        )
+    return results
 
 
 def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:

@@ -1,0 +1,280 @@
+"""Plans: a campaign with its files read and checked, cut into chunks; what each chunk lacks, and what all will cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from bnncert.campaign.schema import Campaign
+from bnncert.campaign.work import NOTHING, Bounds, Question, Row, Task, compute, improved
+from bnncert.correlated import LowRankNormal, Mixture
+from bnncert.data import Dataset, load_inputs
+from bnncert.digest import canonical_json, digest
+from bnncert.empirical import Empirical
+from bnncert.errors import InputError
+from bnncert.importers import load_posterior
+from bnncert.methods import Concentration, Enumeration, Method
+from bnncert.network import Network
+from bnncert.posterior import Independent, Normal, Posterior
+from bnncert.problem import Problem
+from bnncert.question import labels_of, selection
+from bnncert.version import __version__
+
+TIMED = 16  # inputs a posterior from which the cost of all is told
+
+
+class Key(NamedTuple):
+    """What a result depends on; equal keys have equal results, up to the rounding of another machine."""
+
+    posterior: str  # digest of architecture and posterior
+    input: str  # digest of the clean input
+    spec: str  # region and condition, canonical JSON
+    method: str
+    config: str  # options and seed, canonical JSON
+    version: str
+
+
+class Stored(NamedTuple):
+    """What the store says of a key."""
+
+    status: str
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A posterior of the campaign: its name, its file and what is in it."""
+
+    name: str
+    path: Path
+    network: Network
+    posterior: str  # digest
+    size: int
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([self.network.digest, self.posterior])
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Inputs of the plan, by position, for one posterior; `deaths` counts the workers that died over it."""
+
+    subject: Subject
+    positions: tuple[int, ...]
+    deaths: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Missing:
+    """What a chunk lacks: for each method the items without a result; and what is known of its items."""
+
+    wanted: tuple[tuple[int, ...], ...]
+    known: Mapping[int, Bounds | None]
+
+    @property
+    def nothing(self) -> bool:
+        return not any(self.wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Subjects x inputs x eps, and the question asked of each; inputs are x [N, *shape], y [N], called `indices`."""
+
+    subjects: tuple[Subject, ...]
+    indices: tuple[int, ...]
+    x: Tensor
+    y: Tensor
+    question: Question
+    chunk: int
+
+    @cached_property
+    def input_digests(self) -> tuple[str, ...]:
+        return tuple(digest("input", [x]) for x in self.x)
+
+    @cached_property
+    def description(self) -> str:
+        """Canonical JSON of what is asked: equal for campaigns whose results belong together."""
+        question = self.question
+        fields: dict[str, Any] = {"norm": question.norm, "clip": question.clip, "target": question.target}
+        fields |= {"tolerance": question.tolerance, "eps": [eps.hex() for eps in question.eps]}
+        fields |= {"methods": [[m.name, c] for m, c in zip(question.methods, question.configs, strict=True)]}
+        fields |= {"at_least": None if question.at_least is None else str(question.at_least), "version": __version__}
+        fields |= {"inputs": digest([list(self.indices), list(self.input_digests)], [self.y])}
+        return canonical_json(fields | {"posteriors": {subject.name: subject.digest for subject in self.subjects}})
+
+    @property
+    def items(self) -> int:
+        return len(self.subjects) * len(self.indices) * len(self.question.eps)
+
+    def chunks(self, part: int = 1, parts: int = 1) -> list[Chunk]:
+        """All chunks, or every parts-th from the part-th on: shards cut no chunk in two."""
+        cuts = [
+            range(len(self.indices))[start : start + self.chunk] for start in range(0, len(self.indices), self.chunk)
+        ]
+        return [Chunk(subject, tuple(cut)) for subject in self.subjects for cut in cuts][part - 1 :: parts]
+
+    def items_of(self, chunk: Chunk) -> int:
+        return len(chunk.positions) * len(self.question.eps)
+
+    @cached_property
+    def specs(self) -> tuple[tuple[str, ...], ...]:
+        """Region and condition of every input and radius, as canonical JSON; exact numbers are hexadecimal."""
+        question = self.question
+        regions = [{"norm": question.norm, "eps": eps.hex(), "clip": question.clip} for eps in question.eps]
+        conditions: list[dict[str, Any]] = [{"label": value, "target": question.target} for value in self.y.tolist()]
+        if question.tolerance is not None:
+            distance = float(question.tolerance).hex()
+            conditions = [{"y": float(value).hex(), "tolerance": distance} for value in self.y.tolist()]
+        return tuple(tuple(canonical_json(region | asked) for region in regions) for asked in conditions)
+
+    def key(self, chunk: Chunk, item: int, method: int) -> Key:
+        several = len(self.question.eps)
+        position = chunk.positions[item // several]
+        name, config = self.question.methods[method].name, self.question.configs[method]
+        digests = (chunk.subject.digest, self.input_digests[position])
+        return Key(*digests, self.specs[position][item % several], name, config, __version__)
+
+    def missing(self, chunk: Chunk, stored: Mapping[Key, Stored]) -> Missing:
+        """Errors are tried again; an item that stored results decide wants nothing more."""
+        wanted: list[list[int]] = [[] for _ in self.question.methods]
+        known: dict[int, Bounds | None] = {}
+        for item in range(self.items_of(chunk)):
+            found = [stored.get(self.key(chunk, item, method)) for method in range(len(wanted))]
+            for result in found:
+                if result is not None and result.status != "error":
+                    known[item] = improved(known.get(item, NOTHING), result.status, (result.lower, result.upper))
+            if self.question.open(known.get(item, NOTHING)):
+                for method, result in enumerate(found):
+                    if result is None or result.status == "error":
+                        wanted[method].append(item)
+        return Missing(tuple(map(tuple, wanted)), known)
+
+    def task(self, chunk: Chunk, missing: Missing, device: str) -> Task:
+        positions, subject = list(chunk.positions), chunk.subject
+        return Task(
+            subject.path,
+            (subject.network.digest, subject.posterior),
+            self.x[positions],
+            self.y[positions],
+            tuple(self.indices[position] for position in positions),
+            self.question,
+            missing.wanted,
+            missing.known,
+            device,
+        )
+
+    def halves(self, chunk: Chunk) -> list[Chunk]:
+        """Two smaller chunks; none if there is but one input."""
+        middle = len(chunk.positions) // 2
+        parts = (chunk.positions[:middle], chunk.positions[middle:])
+        return [Chunk(chunk.subject, part) for part in parts] if middle else []
+
+    def failed(self, missing: Missing, reason: str) -> tuple[Row, ...]:
+        """Rows that say that nothing is known, and why."""
+        reason = " ".join(reason.split()) or "no reason was given"
+        pairs = [(item, method) for method, items in enumerate(missing.wanted) for item in items]
+        return tuple(Row(item, method, "error", None, *NOTHING, reason=reason) for item, method in pairs)
+
+
+def make_plan(campaign: Campaign) -> Plan:
+    """Read and check everything the campaign names; what could only fail later fails here."""
+    data = load_inputs(campaign.inputs)
+    indices = selection(campaign.select, len(data.x))
+    if len(set(indices)) < len(indices):
+        raise InputError(f"select {campaign.select!r} names an input twice; give each once")
+    x, y = data.x[indices], labels_of(data, indices)
+    question = _question(campaign, data)
+    loaded = [(name, path, *load_posterior(path)) for name, path in campaign.posteriors.items()]
+    for name, _, network, posterior in loaded:
+        try:
+            _check(network, posterior, question, x, y, campaign.chunk)
+        except InputError as error:
+            raise InputError(f"posterior {name!r}: {error}") from error
+    subjects = [
+        Subject(name, path.resolve(), network, posterior.digest, posterior.size)
+        for name, path, network, posterior in loaded
+    ]
+    if len({subject.digest for subject in subjects}) < len(subjects):
+        raise InputError("two posteriors of the campaign are the same; name each once")
+    return Plan(tuple(subjects), tuple(indices), x, y, question, campaign.chunk)
+
+
+def _question(campaign: Campaign, data: Dataset) -> Question:
+    standard = (0.0, 1.0) if data.image else None
+    clip = campaign.clip if isinstance(campaign.clip, tuple) else standard if campaign.clip else None
+    configs = tuple(_config(method, campaign.seed) for method in campaign.methods)
+    about = (campaign.eps, campaign.norm, clip, campaign.target, campaign.tolerance)
+    return Question(*about, campaign.methods, configs, campaign.seed, campaign.at_least)
+
+
+def _config(method: Method, seed: int) -> str:
+    options: dict[str, Any] = asdict(method) if is_dataclass(method) else {}
+    return canonical_json(options | {"seed": seed})
+
+
+def _check(network: Network, posterior: Posterior, question: Question, x: Tensor, y: Tensor, chunk: int) -> None:
+    """Regions, labels and shapes of all inputs, and whether every method can do with such a posterior."""
+    for start in range(0, len(x), chunk):
+        part = slice(start, start + chunk)
+        Problem(network, posterior, question.specification(network, x[part], y[part]))
+    for method in question.methods:
+        if not isinstance(posterior, _families(method)):
+            raise InputError(
+                f"family {posterior.family!r} is not for method {method.name}; give it a campaign of its own"
+            )
+
+
+def _families(method: Method) -> tuple[type, ...]:
+    if isinstance(method, Concentration):
+        return (Normal, LowRankNormal, Mixture)
+    return (Empirical,) if isinstance(method, Enumeration) else (Independent,)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a subject would take on one worker, told from a few of its inputs."""
+
+    subject: Subject
+    seconds: float
+    bytes: float
+
+
+def estimate_cost(plan: Plan, device: str) -> list[Cost]:
+    """Seconds and bytes of certificates of each subject: a few inputs, evenly spread, are computed and scaled up."""
+    count = min(TIMED, len(plan.indices))
+    spread = tuple(sorted({k * len(plan.indices) // count for k in range(count)}))
+    costs = []
+    for subject in plan.subjects:
+        first, chunk = Chunk(subject, spread[:1]), Chunk(subject, spread)
+        compute(plan.task(first, plan.missing(first, {}), device))  # reads the file, warms the device up
+        task = plan.task(chunk, plan.missing(chunk, {}), device)
+        started = time.perf_counter()
+        size = len(compute(task).bundle)
+        seconds = time.perf_counter() - started
+        scale = len(plan.indices) / len(spread)
+        costs.append(Cost(subject, seconds * scale, size * scale))
+    return costs
+
+
+def read_shard(text: str) -> tuple[int, int]:
+    """i/n, with i from 1 to n."""
+    ends = text.split("/")
+    if len(ends) != 2 or not all(end.isdecimal() for end in ends) or not 1 <= int(ends[0]) <= int(ends[1]):
+        raise InputError(f"shard {text!r} is not I/N; give for example 1/8, ..., 8/8")
+    return int(ends[0]), int(ends[1])
+
+
+def bundle_name(plan: Plan, chunk: Chunk, missing: Missing) -> str:
+    """Told by what is computed: the same work overwrites its own file, and other work never does."""
+    keys: Sequence[object] = [
+        plan.key(chunk, item, method) for method, items in enumerate(missing.wanted) for item in items
+    ]
+    return f"{chunk.subject.digest[:8]}-{plan.indices[chunk.positions[0]]:06d}-{digest(keys)[:16]}.zip"

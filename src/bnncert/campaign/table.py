@@ -1,0 +1,136 @@
+"""Tables of a run folder: every result asked for, as results.jsonl, CSV or Parquet, and the summary of `status`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from bnncert.campaign.bundle import BUNDLES
+from bnncert.campaign.store import Store
+from bnncert.certificate import answer
+from bnncert.errors import InputError
+from bnncert.files import write_atomically
+from bnncert.results import RESULTS
+from bnncert.version import __version__
+
+# Posteriors, items and methods in their order; of each the result, where there is one.
+TABLE = """
+SELECT p.name, p.posterior, i.idx, i.label, r.predicted, r.status, r.lower, r.upper, r.method, i.eps, r.bound_calls,
+       r.seconds, r.bundle, r.member, r.config, r.reason, i.input, i.spec
+FROM posteriors p CROSS JOIN items i CROSS JOIN methods m JOIN results r
+ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method AND r.config = m.config
+   AND r.version = ?
+ORDER BY p.rank, i.rank, m.rank
+"""
+COLUMNS = ["name", "posterior", "index", "label", "predicted", "status", "lower", "upper", "method", "eps"]
+COLUMNS += ["bound_calls", "seconds", "bundle", "member", "config", "reason", "input", "spec"]
+
+
+def records(store: Store) -> Iterator[dict[str, Any]]:
+    """Every result of the folder's campaign, in order; `answer` where there is a threshold."""
+    threshold, seed = store.about("at_least"), int(store.about("seed") or 0)
+    for row in store.connection.execute(TABLE, (__version__,)):
+        record = dict(zip(COLUMNS, row, strict=True))
+        bundle, member = record.pop("bundle"), record.pop("member")
+        record |= {"seed": seed, "certificate": f"{BUNDLES}/{bundle}/{member}" if member else None}
+        if threshold:
+            record["answer"] = answer(record["lower"], record["upper"], Decimal(threshold))
+        yield record
+
+
+def write_results(store: Store) -> int:
+    """results.jsonl, which makes the run folder a result folder: the checker and the report read it. Its lines."""
+    lines = [json.dumps(record, allow_nan=False) + "\n" for record in records(store)]
+    _write(store.folder / RESULTS, "".join(lines).encode())
+    return len(lines)
+
+
+def export_csv(store: Store, path: Path) -> int:
+    found = list(records(store))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(found[0]) if found else COLUMNS)
+    writer.writeheader()
+    writer.writerows(found)  # numbers as their shortest decimals, which are exact
+    _write(path, text.getvalue().encode())
+    return len(found)
+
+
+def export_parquet(store: Store, path: Path) -> int:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("--parquet needs pyarrow: pip install 'bnncert[campaign]', or use --csv") from error
+    found = list(records(store))
+    buffer = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.Table.from_pylist(found), buffer)
+    _write(path, buffer.getvalue().to_pybytes())
+    return len(found)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written ({error.strerror}); name another place") from error
+
+
+@dataclass(frozen=True)
+class Line:
+    """Of one posterior and radius: how many items have a result, and the mean of what all methods together certify.
+
+    Items without a result count as 0 to 1.
+    """
+
+    name: str
+    eps: float
+    items: int
+    stored: int
+    errors: int
+    lower: float
+    upper: float
+
+
+EACH_ITEM = """
+SELECT p.rank AS rank, p.name AS name, i.eps AS eps, count(r.status) > 0 AS stored, max(r.status IS 'error') AS error,
+       max(coalesce(r.lower, 0)) AS lower, min(coalesce(r.upper, 1)) AS upper
+FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r
+ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method AND r.config = m.config
+   AND r.version = ?
+GROUP BY p.rank, i.rank
+"""
+LINES = f"""
+SELECT name, eps, count(*), sum(stored), sum(error), avg(lower), avg(upper) FROM ({EACH_ITEM})
+GROUP BY rank, eps ORDER BY rank, eps
+"""
+COUNTS = """
+SELECT m.method, m.config, count(r.status)
+FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r
+ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method AND r.config = m.config
+   AND r.version = ?
+GROUP BY m.rank ORDER BY m.rank
+"""
+
+
+def summary(store: Store) -> list[Line]:
+    return [Line(*row) for row in store.connection.execute(LINES, (__version__,))]
+
+
+def method_counts(store: Store) -> list[tuple[str, int]]:
+    """The methods in their order, with their options, and how many results each has."""
+    rows = store.connection.execute(COUNTS, (__version__,))
+    return [(f"{name} {config}", int(count)) for name, config, count in rows]
+
+
+def reasons(store: Store) -> list[tuple[int, str]]:
+    """Why items ended in error, and how many."""
+    statement = (
+        "SELECT count(*), reason FROM results WHERE status = 'error' AND version = ? GROUP BY reason ORDER BY 1 DESC"
+    )
+    return [(int(count), str(reason)) for count, reason in store.connection.execute(statement, (__version__,))]
