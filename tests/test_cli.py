@@ -551,4 +551,4 @@ def test_decide_on_a_regression(run: Run, tmp_path: Path) -> None:
     assert "1 of 2 inputs decided" in out
     code, _, error = run("decide", *asked)
     assert code == 2
-    assert "--tolerance" in error
+    assert "with a tolerance" in error
