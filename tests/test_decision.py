@@ -138,6 +138,9 @@ def test_a_linear_mean_at_a_point_is_exact() -> None:
     assert decision.lower <= 2.25 <= decision.upper
     assert decision.upper - decision.lower < 1e-11
     assert (decision.status, decision.quantity, decision.gap, decision.label) == ("decided", "mean", None, None)
+    for low, high in ((2.0, 2.2), (2.3, 3.0)):
+        asked = output_interval(spec.region, low, high)
+        assert decide(Problem(network, posterior, asked))[0].status == "undecided"
 
 
 def test_a_linear_mean_over_a_region_pays_for_one_noise_only() -> None:
