@@ -12,13 +12,14 @@ import numpy as np
 from flint import arb, ctx
 
 from bnncert_check.arithmetic import BITS, Array, lower_float, require_ieee_arithmetic, upper_float
-from bnncert_check.concentration import Proof, failure
+from bnncert_check.concentration import Proof, failure, open_widths
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_safetensors
 from bnncert_check.layers import Activation, Conv
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox, alternating_mass, cells_mass, cut
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region, point_region, read_region
+from bnncert_check.splits import Tree, covers
 from bnncert_check.verdict import ACCEPT, ERROR, Bounds, CannotCheck, Reason, Rejected, Verdict
 
 SCHEMA = "bnncert-certificate/1"
@@ -267,7 +268,32 @@ def _proof(entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, mode
         own = f"{prefix}row_slopes{layer.position}"
         if own in tensors:
             proof.rows[layer.position] = _slopes(tensors, own, (rows, width))
-    return proof
+    return _with_trees(proof, entry, prefix, tensors, rows, model) if "trees" in entry else proof
+
+
+def _with_trees(proof: Proof, entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, model: Model) -> Proof:
+    """The proof with its leaves, which must cover the region."""
+    name, total = f"{prefix}open", sum(open_widths(model).values())
+    numbered = _whole(tensors, name, tensors[name].shape[:1]).astype(np.int64)
+    if not ((numbered >= 0) & (numbered < total)).all() or len(np.unique(numbered)) != len(numbered):
+        raise CannotCheck("malformed", f"tensor {name!r} does not number neurons, each once")
+    trees = {}
+    for row in entry["trees"]:
+        trees[row] = _tree(f"{prefix}tree{_index(row, rows)}.", tensors, len(numbered))
+    return replace(proof, open=numbered, trees=trees)
+
+
+def _tree(prefix: str, tensors: Tensors, count: int) -> Tree:
+    leaves, depth = tensors[f"{prefix}paths"].shape
+    paths = _whole(tensors, f"{prefix}paths", (leaves, depth)).astype(np.int64)
+    multipliers = numbers(tensors, f"{prefix}multipliers", (leaves, depth))
+    if not (np.abs(paths) <= count).all():
+        raise CannotCheck("malformed", f"tensor '{prefix}paths' splits neurons that are not listed")
+    if not (multipliers >= 0).all():
+        raise Rejected("multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0")
+    if not covers(paths):
+        raise Rejected("leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree")
+    return Tree(paths, multipliers, _slopes(tensors, f"{prefix}slopes", (leaves, count)))
 
 
 def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:

@@ -5,12 +5,14 @@ With W = μ + Δ and rows A on z = Wh, h in hc ± hr, and s_j² = Σ_i A_i² σ_
     m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer, at the input A·c - Σ_j r_j E|A_j + g_j|
     L² = Σ_layers Σ_j s_j² max|h_j|² + Σ_q (|a_q·hc| + |a_q|·hr)²
 
-    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1.
+    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1,
+
+for a row with a tree the sum of q over its leaves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -23,19 +25,25 @@ from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool
 from bnncert_check.linear import ActivationStep, Interval, MaxStep, center_radius, maximum, unit_rows, with_one
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
+from bnncert_check.splits import Leaf, SplitStep, Tree, leaf_of, split_step
 from bnncert_check.tails import expected_magnitude, normal_tail
 from bnncert_check.verdict import CannotCheck
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own."""
+    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own.
+
+    `trees` by output row, on the neurons `open` of all (leaky) ReLUs, numbered through.
+    """
 
     t: float
     lower: dict[int, Array]
     upper: dict[int, Array]
     rows: dict[int, Array]
     refined: dict[int, NDArray[np.bool_]]  # by position of a convolution: the neurons with rows of their own
+    open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    trees: dict[int, Tree] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,20 +70,64 @@ class Tally:
     input_std: Array | None = None
 
 
-Step = NoisyStep | ActivationStep | MaxStep
+Step = NoisyStep | ActivationStep | SplitStep | MaxStep
 Functional = tuple[Array, Array]  # m from below and L from above
 
 
 def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
     """An upper bound of the probability that some row is not positive somewhere on the region."""
     steps, ends = _trace(model, posterior, region, proof)
-    steps = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
-    value, lipschitz = _functional(steps, region, rows)
+    own = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
+    value, lipschitz = _functional(own, region, rows)
     value = down(value + offsets)
     total = ends * normal_tail(arb(proof.t))
-    for m, L in zip(value.tolist(), lipschitz.tolist(), strict=True):  # noqa: N806 (the formula's name)
-        total += _row_failure(m, L)
+    for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
+        if r in proof.trees:
+            total += _tree_failure(model, steps, region, rows[r], offsets[r], proof, proof.trees[r])
+        else:
+            total += _row_failure(m, L)
     return total
+
+
+def _tree_failure(
+    model: Model, steps: list[Step], region: Region, row: Array, offset: float, proof: Proof, tree: Tree
+) -> arb:
+    """Σ q over the leaves: where the row fails, it fails in one of them."""
+    total, widths = arb(0), open_widths(model)
+    for number in range(len(tree.paths)):
+        leaf = leaf_of(tree, number, proof.open, widths)
+        value, lipschitz = _functional(_leaf_steps(model, steps, leaf), region, row[None])
+        total += _row_failure(float(down(value + offset)[0]), float(lipschitz[0]))
+    return total
+
+
+def open_widths(model: Model) -> dict[int, int]:
+    """The neurons of every (leaky) ReLU, by position."""
+    width, widths = 0, {}
+    for layer in model.layers:
+        if not isinstance(layer, Activation):
+            width = layer.outputs
+        elif layer.slope is not None:
+            widths[layer.position] = width
+    return widths
+
+
+def _leaf_steps(model: Model, steps: list[Step], leaf: Leaf) -> list[Step]:
+    """The root's steps with the leaf's signs; up to the next linear layer, boxes are those of the leaf."""
+    h: Interval | None = None
+    changed: list[Step] = []
+    for layer, root in zip(model.layers, steps, strict=True):
+        step = root
+        if isinstance(root, ActivationStep) and isinstance(layer, Activation):
+            h = None
+            if layer.position in leaf.signs:
+                step, h = split_step(layer, root, leaf, _dead(layer, root.h))
+        elif isinstance(layer, MaxPool):
+            step, h = (root, None) if h is None else (MaxStep(layer, h), maximum(layer, h))
+        elif isinstance(root, NoisyStep) and h is not None:
+            step, h = replace(root, h=h), None
+        changed.append(step)
+    return changed
 
 
 def _row_failure(m: float, lipschitz: float) -> arb:

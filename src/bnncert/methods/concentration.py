@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,37 +14,85 @@ from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.methods.outcome import Outcome
 from bnncert.methods.proof import Proof, prove
+from bnncert.methods.refine import Limits, refine
 from bnncert.methods.upper import Refutation, refute
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
+from bnncert.rounding import ALLOWANCE
 
-EFFORTS = (0, 1)
+EFFORTS = (0, 1, 2, 3)
+NODES = {2: 1000, 3: 20_000}  # domains an input, by effort
 
 
 @dataclass(frozen=True)
 class Concentration:
     """Σ_c π_c p_c <= P_safe <= Σ_c π_c u_c over the components of the posterior (one, if it is no mixture).
 
-    effort: 0 for plain slopes, 1 to optimise them where that can help. upper: also search a certified upper bound.
+    effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound too, with at most
+    1,000 and 20,000 domains an input, or `nodes`. upper: also search a certified upper bound. time_limit: seconds an
+    input for branch and bound. at_least: the probability asked about, where more need not be known.
     """
 
     effort: int = 1
     upper: bool = False
+    nodes: int | None = None
+    time_limit: float | None = None
+    at_least: float | None = None
     name: ClassVar[str] = "concentration"
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
-            raise InputError(f"effort is {self.effort}; choose {' or '.join(map(str, EFFORTS))}")
+            raise InputError(f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or {EFFORTS[-1]}")
+        if self.nodes is not None and self.nodes < 1:
+            raise InputError(f"nodes are {self.nodes}; give at least 1")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"time limit is {self.time_limit}; give seconds above 0")
 
     def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
         weights, components = gaussian_components(problem)
         parts = []
         for component in components:
             own = Problem(problem.network, component, problem.specification)
-            proofs = prove(own, component, self.effort)
-            refutations = refute(own, component, seed) if self.upper else [None] * len(problem)
-            parts.append(list(zip(proofs, refutations, strict=True)))
+            refutations: list[Refutation | None] = [None] * len(problem)
+            if self.upper or self.effort > 1:
+                refutations = refute(own, component, seed)
+            if self.effort > 1:
+                proofs, refutations, counts = self._refined(own, component, refutations, seed)
+            else:
+                proofs, counts = prove(own, component, self.effort), [1] * len(problem)
+            if not self.upper:
+                refutations = [None] * len(problem)
+            parts.append(list(zip(proofs, refutations, counts, strict=True)))
         return [_outcome(weights, claims) for claims in zip(*parts, strict=True)]
+
+    def _refined(
+        self, problem: Problem, posterior: Gaussian, refutations: list[Refutation | None], seed: int
+    ) -> tuple[list[Proof], list[Refutation | None], list[int]]:
+        """Branch and bound on the inputs that no attack broke; what it breaks is refuted from there.
+
+        Where the mean network fails, m is negative and no proof exists: slopes need not be searched.
+        """
+        proofs, refutations, counts = prove(problem, posterior, 0), list(refutations), [1] * len(problem)
+        left = [i for i, found in enumerate(refutations) if found is None]
+        if not left:
+            return proofs, refutations, counts
+        part = problem[torch.tensor(left, device=problem.specification.rows.device)]
+        found = refine(part, posterior, prove(part, posterior, 1), self._limits(len(left)))
+        for i, proof, count in zip(left, found.proofs, found.domains, strict=True):
+            proofs[i], counts[i] = proof, 1 + count
+        broken = sorted(found.counterexamples)
+        if broken and self.upper:
+            points = torch.stack([found.counterexamples[i] for i in broken])
+            again = refute(part[torch.tensor(broken, device=points.device)], posterior, seed, points)
+            for i, refutation in zip(broken, again, strict=True):
+                refutations[left[i]] = refutation
+        return proofs, refutations, counts
+
+    def _limits(self, inputs: int) -> Limits:
+        seconds = math.inf if self.time_limit is None else self.time_limit * inputs
+        # What is claimed is a little less than what is proved.
+        enough = 1.0 if self.at_least is None else self.at_least + ALLOWANCE
+        return Limits(self.nodes or NODES[self.effort], seconds, enough)
 
 
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:
@@ -59,21 +108,22 @@ def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaus
     )
 
 
-def _outcome(weights: tuple[float, ...], claims: tuple[tuple[Proof, Refutation | None], ...]) -> Outcome:
-    lower = sum(w * proof.probability for w, (proof, _) in zip(weights, claims, strict=True))
-    upper = sum(w * (found.upper if found else 1.0) for w, (_, found) in zip(weights, claims, strict=True))
+def _outcome(weights: tuple[float, ...], claims: tuple[tuple[Proof, Refutation | None, int], ...]) -> Outcome:
+    lower = sum(w * proof.probability for w, (proof, _, _) in zip(weights, claims, strict=True))
+    upper = sum(w * (found.upper if found else 1.0) for w, (_, found, _) in zip(weights, claims, strict=True))
     if len(weights) > 1:  # sums and products of a few numbers, and weights that sum to 1 only nearly
         lower, upper = lower - 2.0**-38, upper + 2.0**-38
     lower, upper = max(lower, 0.0), min(upper, 1.0)
     evidence: dict[str, Any] = {"components": []}
     tensors: dict[str, Tensor] = {}
-    for c, (weight, (proof, found)) in enumerate(zip(weights, claims, strict=True)):
+    for c, (weight, (proof, found, _)) in enumerate(zip(weights, claims, strict=True)):
         entry = {"weight": weight.hex(), "lower": _describe(proof, f"c{c}.", tensors), "upper": None}
         if found:
             tensors[f"c{c}.point"] = found.point.clone()
             entry["upper"] = {"row": found.row, "failure": _describe(found.proof, f"c{c}.upper.", tensors)}
         evidence["components"].append(entry)
-    return Outcome(lower, max(lower, upper), len(claims), "concentration", evidence, tensors)
+    calls = sum(count for _, _, count in claims)
+    return Outcome(lower, max(lower, upper), calls, "concentration", evidence, tensors)
 
 
 def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -83,4 +133,11 @@ def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str
             tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
     for k, chosen in proof.refined.items():
         tensors[f"{prefix}refined{k}"] = chosen.to(torch.int8)
-    return {"probability": proof.probability.hex(), "t": proof.t.hex(), "rows_optimised": bool(proof.row_slopes)}
+    entry = {"probability": proof.probability.hex(), "t": proof.t.hex(), "rows_optimised": bool(proof.row_slopes)}
+    if proof.open is None:
+        return entry
+    tensors[f"{prefix}open"] = proof.open.int()
+    for row, tree in proof.trees.items():
+        for name, value in vars(tree).items():
+            tensors[f"{prefix}tree{row}.{name}"] = value.clone()
+    return entry | {"trees": sorted(proof.trees)}

@@ -11,7 +11,7 @@ case. Each threshold t gives a bound of the same number, so every input takes th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import torch
@@ -33,11 +33,25 @@ DECIDED = 1e-9  # failure of all rows together below which better slopes cannot 
 
 
 @dataclass(frozen=True, eq=False)
+class Tree:
+    """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of each.
+
+    paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open neuron, from 1; 0 after
+    the last. multipliers [leaves, depth] belong to the splits, slopes [leaves, U] to the open neurons.
+    """
+
+    paths: Tensor
+    multipliers: Tensor
+    slopes: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Proof:
     """P_safe >= probability for one input, with threshold t and these slopes of the activations, by layer position.
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
-    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all.
+    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
+    trees: by output row, where it was refined, on the neurons `open` [U] as numbered by `domains.Roots`.
     """
 
     probability: float
@@ -46,6 +60,8 @@ class Proof:
     upper_slopes: dict[int, Tensor]
     row_slopes: dict[int, Tensor]
     refined: dict[int, Tensor]
+    open: Tensor | None = None
+    trees: dict[int, Tree] = field(default_factory=dict)
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
@@ -162,7 +178,7 @@ def _prove_at(
             again = trace(problem.network, posterior, part.specification.region, t, known[open_inputs])
             _improve(part, again, open_inputs.tolist(), best, row_slopes)
     refined = [{k: chosen[i] for k, chosen in traced.refined.items()} for i in range(len(problem))]
-    return [Proof(best[i], t, *_slopes(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
+    return [Proof(best[i], t, *proof_slopes(traced, i), row_slopes[i], refined[i]) for i in range(len(problem))]
 
 
 def _improve(
@@ -176,7 +192,7 @@ def _improve(
             slopes[names[i]] = {k: slope[i] for k, slope in chosen.items()}
 
 
-def _slopes(traced: Trace, index: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+def proof_slopes(traced: Trace, index: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
     lines = {k: step.relaxation for k, step in enumerate(traced.steps) if isinstance(step, ActivationStep)}
     lower = {k: line.lower_slope[index] for k, line in lines.items()}
     return lower, {k: line.upper_slope[index] for k, line in lines.items()}
