@@ -68,13 +68,15 @@ class Domains:
 
 @dataclass(frozen=True, eq=False)
 class Tightened:
-    """Domains with the best slopes and multipliers found, their functional [D], the column to split next (-1: none),
-    and the point [D, *shape] where the relaxation is smallest, with the mean network's smallest row [D] there."""
+    """Domains with the best slopes and multipliers found, their functional [D], the column to split next (-1: none)
+    with the row's coefficient there if positive, and the point [D, *shape] where the relaxation is smallest, with the
+    mean network's smallest row [D] there."""
 
     domains: Domains
     value: Tensor
     lipschitz: Tensor
     branch: Tensor
+    weight: Tensor
     point: Tensor
     margin: Tensor
 
@@ -109,10 +111,22 @@ def whole(base: Roots, input: Tensor, row: Tensor) -> Domains:  # noqa: A002 (th
     return Domains(input, row, none.to(torch.int16), slopes, none)
 
 
-def halves(domains: Domains, branch: Tensor, depth: Tensor) -> Domains:
-    """Both children of every domain, split at column `branch` [D] as the (depth + 1)-th: first all z >= 0."""
+def halves(domains: Domains, branch: Tensor, weight: Tensor, depth: Tensor) -> Domains:
+    """Both children of every domain, split at column `branch` [D] as the (depth + 1)-th: first all z >= 0.
+
+    With A > 0 the coefficient there, multipliers A (1 - α) and A α give the lower line of slope α again: so a child
+    starts with a bound no worse than its parent's.
+    """
     place, order = branch.unsqueeze(1), (depth + 1).unsqueeze(1).to(torch.int16)
-    sides = [replace(domains, splits=domains.splits.scatter(1, place, sign * order)) for sign in (1, -1)]
+    slope, weight = domains.slopes.gather(1, place), weight.unsqueeze(1).float()
+    sides = [
+        replace(
+            domains,
+            splits=domains.splits.scatter(1, place, sign * order),
+            multipliers=domains.multipliers.scatter(1, place, weight * share),
+        )
+        for sign, share in ((1, 1 - slope), (-1, slope))
+    ]
     return Domains(*(torch.cat(pair) for pair in zip(*(vars(side).values() for side in sides), strict=True)))
 
 
@@ -183,9 +197,9 @@ def tighten(base: Roots, domains: Domains, iterations: int, rule: str) -> Tighte
     _, coefficients = _functional(base, domains, steps, region, rows, offsets, slopes, multipliers)
     point = total / max(1, iterations - (iterations + 1) // 2)
     margin, values = _forward(base, domains, point)
-    branch = _branch(base, domains, steps, coefficients, slopes, values, rule)
+    branch, weight = _branch(base, domains, steps, coefficients, slopes, values, rule)
     done = replace(domains, slopes=slopes.float(), multipliers=multipliers.float())
-    return Tightened(done, best.value[:, 0], best.lipschitz[:, 0], branch, point, margin)
+    return Tightened(done, best.value[:, 0], best.lipschitz[:, 0], branch, weight, point, margin)
 
 
 def _question(base: Roots, domains: Domains) -> tuple[list[Step], Region, Tensor, Tensor]:
@@ -299,18 +313,19 @@ def _branch(
     slopes: Tensor,
     values: dict[int, Tensor],
     rule: str,
-) -> Tensor:
-    """The column [D] whose split promises most; -1 where no neuron is open.
+) -> tuple[Tensor, Tensor]:
+    """The column [D] whose split promises most, -1 where no neuron is open, and its coefficient A⁺.
 
     "point": what the relaxation loses at the averaged minimiser z, -A⁻ (chord(z) - f(z)) + A⁺ (f(z) - αz).
     "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l), whatever the point; also where the point loses nothing.
     """
-    if not base.starts:
-        return torch.full_like(domains.input, -1)
-    lost, wide = [], []
+    if base.open.shape[1] == 0:
+        return torch.full_like(domains.input, -1), torch.zeros_like(slopes[:, :0].sum(1))
+    lost, wide, weights = [], [], []
     dense = _dense_over(base, domains, slopes, steps)
     for k in base.starts:
         lines, rows = _lines(steps[k]), coefficients[k + 1].flatten(2)[:, 0]
+        weights.append(rows.clamp_min(0))
         layer = base.problem.network.layers[k]
         l, u = lines.z.lower, lines.z.upper
         z = torch.minimum(torch.maximum(values[k], l), u)
@@ -325,7 +340,6 @@ def _branch(
     columns = base.open[domains.input]
     by_point, by_width = (torch.cat([*parts, none], 1).gather(1, columns) for parts in (lost, wide))
     chosen = by_width if rule == "width" else torch.where(by_point.amax(1, keepdim=True) > 0, by_point, by_width)
-    if columns.shape[1] == 0:
-        return torch.full_like(domains.input, -1)
     most, place = chosen.max(1)
-    return torch.where(most >= 0, place, -1)
+    weight = torch.cat([*weights, none], 1).gather(1, columns).gather(1, place.unsqueeze(1)).squeeze(1)
+    return torch.where(most >= 0, place, -1), weight.clamp_min(0)

@@ -67,7 +67,7 @@ class Nodes:
 
     @staticmethod
     def _fields(found: Tightened, parent: Tensor, depth: Tensor) -> dict[str, Tensor]:
-        own = {"value": found.value, "lipschitz": found.lipschitz, "branch": found.branch}
+        own = {"value": found.value, "lipschitz": found.lipschitz, "branch": found.branch, "weight": found.weight}
         own["failure"] = row_failures(Functional(found.value, found.lipschitz))
         return vars(found.domains) | own | {"parent": parent, "depth": depth, "leaf": torch.ones_like(parent).bool()}
 
@@ -126,7 +126,8 @@ class _Search:
         self.plain = row_failures(evaluate(self.traced, spec, {}))
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)
-        self.active = (self.margins > 0) & (self.given < 1 - SETTLED) & (self.traced.charge < 1)
+        splittable = (self.base.open < self.base.width).any(1)
+        self.active = splittable & (self.margins > 0) & (self.given < 1 - SETTLED) & (self.traced.charge < 1)
         self.nodes: Nodes | None = None
 
     def advance(self) -> bool:
@@ -139,7 +140,7 @@ class _Search:
         if len(chosen) == 0:
             return False
         nodes, depth = self.nodes, self.nodes.depth[chosen]
-        children = halves(nodes.domains(chosen), nodes.branch[chosen], depth)
+        children = halves(nodes.domains(chosen), nodes.branch[chosen], nodes.weight[chosen], depth)
         found = self._tighten(children, ITERATIONS)
         nodes.append(found, chosen.repeat(2), (depth + 1).repeat(2))
         nodes.leaf[chosen] = False
@@ -167,7 +168,7 @@ class _Search:
             Domains(*(torch.cat(values) for values in zip(*(vars(p.domains).values() for p in parts), strict=True))),
             *(
                 torch.cat([getattr(p, name) for p in parts])
-                for name in ("value", "lipschitz", "branch", "point", "margin")
+                for name in ("value", "lipschitz", "branch", "weight", "point", "margin")
             ),
         )
         worst = torch.full_like(self.margins, math.inf).scatter_reduce(0, domains.input, found.margin, "amin")
