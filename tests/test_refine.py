@@ -84,7 +84,9 @@ def random_leaves(problem: Problem, t: float, seed: int, depth: int = 3) -> tupl
         free = domains.splits.gather(1, column[:, None])[:, 0] == 0
         free &= base.open[domains.input].gather(1, column[:, None])[:, 0] < base.width
         if bool(free.any()):
-            domains = halves(domains[free], column[free], uniform(int(free.sum()), generator=choose), column[free] * 0 + level)
+            domains = halves(
+                domains[free], column[free], uniform(int(free.sum()), generator=choose), column[free] * 0 + level
+            )
     found = tighten(base, domains, 8, "point")
     return domains, found
 

@@ -14,7 +14,7 @@ from flint import arb, ctx
 from bnncert_check.arithmetic import BITS, Array, lower_float, require_ieee_arithmetic, upper_float
 from bnncert_check.concentration import Proof, failure, open_widths
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_safetensors
-from bnncert_check.layers import Activation, Conv
+from bnncert_check.layers import Activation, Conv, Dense
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox, alternating_mass, cells_mass, cut
 from bnncert_check.model import Model, Posterior
@@ -278,8 +278,9 @@ def _with_trees(proof: Proof, entry: dict[str, Any], prefix: str, tensors: Tenso
     if not ((numbered >= 0) & (numbered < total)).all() or len(np.unique(numbered)) != len(numbered):
         raise CannotCheck("malformed", f"tensor {name!r} does not number neurons, each once")
     trees = {}
-    for row in entry["trees"]:
-        trees[row] = _tree(f"{prefix}tree{_index(row, rows)}.", tensors, len(numbered))
+    for tree in entry["trees"]:
+        own = f"{prefix}tree{_index(tree['row'], rows)}."
+        trees[tree["row"]] = _with_common(_tree(own, tensors, len(numbered)), tree["scale"], own, tensors, model)
     return replace(proof, open=numbered, trees=trees)
 
 
@@ -301,3 +302,19 @@ def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:
     if not ((slopes >= 0) & (slopes <= 1)).all():
         raise Rejected("slope-out-of-range", f"tensor {name!r} holds a slope outside [0, 1]")
     return slopes
+
+
+def _with_common(tree: Tree, scale: str | None, prefix: str, tensors: Tensors, model: Model) -> Tree:
+    """The tree with what the common-noise bound needs, whatever it is as long as λ is positive."""
+    if scale is None:
+        return tree
+    value = float.fromhex(scale)
+    if not 0 < value < math.inf:
+        raise Rejected("threshold-not-positive", f"the scale of {prefix!r} is {value}")
+    rows, centers = dict[int, Array](), dict[int, Array]()
+    for layer in model.layers:
+        if isinstance(layer, Dense):
+            for found, word, size in ((rows, "rows", layer.outputs), (centers, "centers", layer.inputs)):
+                if (name := f"{prefix}{word}{layer.position}") in tensors:
+                    found[layer.position] = numbers(tensors, name, (size,))
+    return replace(tree, scale=value, rows=rows, centers=centers)

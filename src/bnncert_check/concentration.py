@@ -20,7 +20,19 @@ from flint import arb
 from numpy.typing import NDArray
 
 from bnncert_check.activations import image, lines
-from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sqrt_up, sum_error, up, upper_float
+from bnncert_check.arithmetic import (
+    ETA,
+    UNIT,
+    Array,
+    dot_down,
+    dot_up,
+    down,
+    lower_float,
+    sqrt_up,
+    sum_error,
+    up,
+    upper_float,
+)
 from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
 from bnncert_check.linear import ActivationStep, Interval, MaxStep, center_radius, maximum, unit_rows, with_one
 from bnncert_check.model import Model, Posterior
@@ -92,13 +104,44 @@ def failure(model: Model, posterior: Posterior, region: Region, rows: Array, off
 def _tree_failure(
     model: Model, steps: list[Step], region: Region, row: Array, offset: float, proof: Proof, tree: Tree
 ) -> arb:
-    """Σ q over the leaves: where the row fails, it fails in one of them."""
-    total, widths = arb(0), open_widths(model)
+    """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their maximum."""
+    widths, found = open_widths(model), []
     for number in range(len(tree.paths)):
-        leaf = leaf_of(tree, number, proof.open, widths)
-        value, lipschitz = _functional(_leaf_steps(model, steps, leaf), region, row[None])
-        total += _row_failure(float(down(value + offset)[0]), float(lipschitz[0]))
-    return total
+        own = _leaf_steps(model, steps, leaf_of(tree, number, proof.open, widths))
+        coefficients, tally = _walk(own, row[None])
+        value, lipschitz = _conclude(own, region, coefficients[0], tally)
+        deviation = _deviation(model, own, coefficients[1:], tree) if tree.scale else 0.0
+        found.append((float(down(value + offset)[0]), float(lipschitz[0]), deviation))
+    if tree.scale:
+        return _common_failure(found, arb(tree.scale))
+    return sum((_row_failure(m, L) for m, L, _ in found), arb(0))
+
+
+def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb:
+    """Q(-EF / max L) with EF <= λ⁻¹ log Σ exp(-λm + λ²D²/2): the leaves' largest -Ψ is convex too."""
+    total = sum(((scale * (scale * arb(d) ** 2 / 2 - arb(m))).exp() for m, _, d in leaves), arb(0))
+    return _row_failure(lower_float(-(total.log() / scale)), max(lipschitz for _, lipschitz, _ in leaves))
+
+
+def _deviation(model: Model, steps: list[Step], coefficients: list[Array], tree: Tree) -> float:
+    """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j² over the layers."""
+    parts = np.zeros((3, 1))
+    for layer, step, rows in zip(model.layers, steps, coefficients, strict=True):
+        if not isinstance(step, NoisyStep) or (step.variance is None and step.factors is None):
+            continue
+        if not isinstance(layer, Dense) or step.variance is None or step.factors is not None:
+            raise CannotCheck("unsupported", "common noise is for independent weights of dense layers")
+        center, radius = center_radius(with_one(step.h))
+        common = tree.rows[layer.position]
+        own = up(np.abs(rows - common))
+        moved = np.zeros_like(center)
+        if step.region is None:
+            moved[:-1] = up(np.abs(center[:-1] - tree.centers[layer.position]))
+        sides = ((own, np.abs(center)), (np.abs(common)[None], moved), (np.abs(rows), radius))
+        for i, (a, h) in enumerate(sides):
+            variances = pull_up(layer, step.variance, up(a * a))
+            parts[i] = up(parts[i] + dot_up(variances, up(h * h)))
+    return float(up(up(sqrt_up(parts[0]) + sqrt_up(parts[1])) + sqrt_up(parts[2]))[0])
 
 
 def open_widths(model: Model) -> dict[int, int]:
@@ -230,19 +273,29 @@ def _one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
 
 def _functional(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
     """m from below and L from above of rows·(last step's output), [R]; L is 0 only where nothing is random."""
-    noisy = [step for step in steps if isinstance(step, NoisyStep)]
-    rank = max((len(step.factors) for step in noisy if step.factors is not None), default=0)
-    zero, none = np.zeros(len(rows)), np.zeros((len(rows), rank))
-    tally = Tally(zero, zero, none, none)
+    coefficients, tally = _walk(steps, rows)
+    return _conclude(steps, region, coefficients[0], tally)
+
+
+def _walk(steps: list[Step], rows: Array) -> tuple[list[Array], Tally]:
+    """The rows on the input and then on every step's output, and what was gathered on the way."""
+    ranks = [len(step.factors) for step in steps if isinstance(step, NoisyStep) and step.factors is not None]
+    zero, none = np.zeros(len(rows)), np.zeros((len(rows), max(ranks, default=0)))
+    tally, coefficients = Tally(zero, zero, none, none), [rows]
     for step in reversed(steps):
         if isinstance(step, NoisyStep):
             rows, tally = _pull(step, rows, tally)
         else:
             rows, gained = step.pull(rows)
             tally = replace(tally, value=down(tally.value + gained))
+        coefficients.append(rows)
+    return coefficients[::-1], tally
+
+
+def _conclude(steps: list[Step], region: Region, rows: Array, tally: Tally) -> tuple[Array, Array]:
     value = down(tally.value + _minimum(region, rows, tally.input_std))
-    if all(step.variance is None and step.factors is None for step in noisy):
-        return value, zero
+    if all(step.variance is None and step.factors is None for step in steps if isinstance(step, NoisyStep)):
+        return value, np.zeros(len(rows))
     shared = up(np.abs(tally.center) + tally.radius)
     return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
 

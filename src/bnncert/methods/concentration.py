@@ -137,7 +137,12 @@ def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str
     if proof.open is None:
         return entry
     tensors[f"{prefix}open"] = proof.open.int()
-    for row, tree in proof.trees.items():
-        for name, value in vars(tree).items():
-            tensors[f"{prefix}tree{row}.{name}"] = value.clone()
-    return entry | {"trees": sorted(proof.trees)}
+    trees: list[dict[str, Any]] = []
+    for row, tree in sorted(proof.trees.items()):
+        trees.append({"row": row, "scale": tree.common and tree.common.scale.hex()})
+        for name in ("paths", "multipliers", "slopes"):
+            tensors[f"{prefix}tree{row}.{name}"] = getattr(tree, name).clone()
+        if tree.common:
+            tensors |= {f"{prefix}tree{row}.rows{k}": value for k, value in tree.common.rows.items()}
+            tensors |= {f"{prefix}tree{row}.centers{k}": value for k, value in tree.common.centers.items()}
+    return entry | {"trees": trees}

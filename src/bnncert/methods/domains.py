@@ -159,6 +159,13 @@ def evaluate(base: Roots, domains: Domains) -> Functional:
     )[0]
 
 
+def walk_of(base: Roots, domains: Domains) -> tuple[list[Step], list[Tensor]]:
+    """The steps of every domain, and its coefficients on the input and on every step's output."""
+    steps, region, rows, offsets = _question(base, domains)
+    slopes, multipliers = domains.slopes.double(), domains.multipliers.double()
+    return steps, _functional(base, domains, steps, region, rows, offsets, slopes, multipliers)[1]
+
+
 def tighten(base: Roots, domains: Domains, iterations: int, rule: str) -> Tightened:
     """Adam on m - τL over slopes and multipliers; of all iterates each domain keeps its best.
 

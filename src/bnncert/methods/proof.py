@@ -33,16 +33,27 @@ DECIDED = 1e-9  # failure of all rows together below which better slopes cannot 
 
 
 @dataclass(frozen=True, eq=False)
+class Common:
+    """What the common-noise bound chose: λ, and by position of a random layer the reference's rows and centres."""
+
+    scale: float
+    rows: dict[int, Tensor]
+    centers: dict[int, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
 class Tree:
     """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of each.
 
     paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open neuron, from 1; 0 after
-    the last. multipliers [leaves, depth] belong to the splits, slopes [leaves, U] to the open neurons.
+    the last. multipliers [leaves, depth] belong to the splits, slopes [leaves, U] to the open neurons. The row's
+    failure is the sum over the leaves, or with `common` that of their maximum.
     """
 
     paths: Tensor
     multipliers: Tensor
     slopes: Tensor
+    common: Common | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,8 +23,9 @@ from torch import Tensor
 from bnncert.bounds.batching import in_batches
 from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, trace
 from bnncert.correlated import Gaussian, LowRankNormal
+from bnncert.methods.common import MOST_LEAVES, WORTH, applies, common_failure
 from bnncert.methods.domains import Domains, Tightened, halves, roots, tighten, whole
-from bnncert.methods.proof import Proof, Tree, proof_slopes, row_failures
+from bnncert.methods.proof import Common, Proof, Tree, proof_slopes, row_failures
 from bnncert.methods.slopes import evaluate
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
@@ -233,18 +234,40 @@ class _Search:
         return best, own
 
     def conclude(self) -> Refined:
-        failure, own = self._best()
-        lower = self._certified(failure)
-        refuted = ((self.margins < 0) & (self.margins < self.problem.margins(self.posterior.mean).amin(1))).nonzero()
-        found = {int(i): self.points[i] for i in refuted.squeeze(1).tolist()}
+        clean = self.problem.margins(self.posterior.mean).amin(1)
+        broken = ((self.margins < 0) & (self.margins < clean)).nonzero().squeeze(1).tolist()
+        found = {i: self.points[i] for i in broken}
         if self.nodes is None:
             return Refined(self.proofs, found, [0] * len(self.problem))
-        taken = self._taken(own)
-        proofs = list(self.proofs)
+        failure, own = self._best()
+        shared = self._common(failure)
+        lower = self._certified(failure)
+        proofs, taken = list(self.proofs), self._taken(own)
         for i in (lower > self.given).nonzero().squeeze(1).tolist():
-            proofs[i] = self._proof(i, float(lower[i]), failure, taken)
+            proofs[i] = self._proof(i, float(lower[i]), failure, taken, shared)
         counts = torch.bincount(self.nodes.input, minlength=len(self.problem)).tolist()
         return Refined(proofs, found, counts)
+
+    def _common(self, failure: Tensor) -> dict[int, Common]:
+        """Where leaves fail together: the bound of their maximum, by root, entered in place of the sum of tails."""
+        found: dict[int, Common] = {}
+        if not applies(self.base):
+            return found
+        nodes = self._nodes()
+        at_least = (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
+        for root in at_least.nonzero().squeeze(1).tolist():
+            leaves = self._leaves(root, nodes.leaf)
+            if len(leaves) <= MOST_LEAVES:
+                values = nodes.value[leaves], nodes.lipschitz[leaves]
+                tail, common = common_failure(self.base, nodes.domains(leaves), *values)
+                if common is not None and tail < failure[root]:
+                    failure[root], found[root] = tail, common
+        return found
+
+    def _leaves(self, root: int, among: Tensor) -> Tensor:
+        nodes = self._nodes()
+        same = (nodes.input == nodes.input[root]) & (nodes.row == nodes.row[root])
+        return (among & same).nonzero().squeeze(1)
 
     def _taken(self, own: Tensor) -> Tensor:
         """The nodes whose own tails are summed: those that no ancestor stands for."""
@@ -255,14 +278,14 @@ class _Search:
             reached[at] = reached[nodes.parent[at]] & ~own[nodes.parent[at]]
         return reached & own
 
-    def _proof(self, i: int, lower: float, failure: Tensor, taken: Tensor) -> Proof:
+    def _proof(self, i: int, lower: float, failure: Tensor, taken: Tensor, shared: dict[int, Common]) -> Proof:
         nodes, trees = self._nodes(), {}
         count = int((self.base.open[i] < self.base.width).sum())
         for root in ((nodes.parent < 0) & (nodes.input == i)).nonzero().squeeze(1).tolist():
             row = int(nodes.row[root])
             if failure[root] < self.plain[i, row]:
-                leaves = (taken & (nodes.input == i) & (nodes.row == row)).nonzero().squeeze(1)
-                trees[row] = _tree(nodes.domains(leaves), count)
+                leaves = self._leaves(root, nodes.leaf if root in shared else taken)
+                trees[row] = replace(_tree(nodes.domains(leaves), count), common=shared.get(root))
         slopes, chosen = proof_slopes(self.traced, i), {k: value[i] for k, value in self.traced.refined.items()}
         return Proof(lower, float(self.t[i]), *slopes, {}, chosen, self.base.open[i, :count], trees)
 
