@@ -154,9 +154,8 @@ def steps_of(base: Roots, domains: Domains) -> list[Step]:
 def evaluate(base: Roots, domains: Domains) -> Functional:
     """The functional of every domain's row [D, 1] with its own slopes and multipliers."""
     steps, region, rows, offsets = _question(base, domains)
-    return _functional(
-        base, domains, steps, region, rows, offsets, domains.slopes.double(), domains.multipliers.double()
-    )[0]
+    slopes = domains.slopes.double().clamp(*_slope_range(base, domains))
+    return _functional(base, domains, steps, region, rows, offsets, slopes, domains.multipliers.double())[0]
 
 
 def walk_of(base: Roots, domains: Domains) -> tuple[list[Step], list[Tensor]]:

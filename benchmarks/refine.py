@@ -1,0 +1,129 @@
+"""Branch and bound: certified width against time on the paper's networks at four times its radius; domains a second.
+
+usage: BNNCERT_DATA=FOLDER python benchmarks/refine.py [cpu|cuda] [SECONDS] [IMAGES] [NETWORK ...]
+
+SECONDS a network, 60 unless given; the first 50 MNIST test images unless given. The first table has the mean certified
+bounds in percent (misclassified images count 0 in the lower one, as everywhere) once the search has run for so long;
+their difference is the width. Its clock starts with the attacks, as certify does. The second counts domains of
+branch and bound, each with all its gradient steps, a second. The third compares branching rules by the domains
+they need, and the last has a wider posterior.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from paper import EPS, load
+
+from bnncert import Problem, ball, class_robust, load_posterior
+from bnncert.data import load_inputs
+from bnncert.methods.proof import prove
+from bnncert.methods.refine import Limits, refine
+from bnncert.methods.upper import refute
+
+TIMES = (1, 2, 5, 10, 20, 60)
+NODES = 1_000_000
+
+
+def main(device: str = "cpu", seconds: str = "60", images: str = "50", *names: str) -> None:
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images")
+    limit, names = float(seconds), names or tuple(EPS)
+    with torch.no_grad():
+        if device == "cuda":  # the first use of a device takes seconds
+            search(load("1x128", 4, 4).to(device), 5)
+        found = {name: search(load(name, int(images), 4).to(device), limit) for name in names}
+        width_table(found, limit)
+        speed_table(found)
+        rules = {name: {rule: search(load(name, int(images), 4).to(device), limit, rule) for rule in ("point", "width")}
+                 for name in names if name in ("1x512", "2x50")}  # fmt: skip
+        rule_table(rules)
+        wide_table(wide(int(images)).to(device), limit)
+
+
+def search(problem: Problem, seconds: float, rule: str = "point") -> dict[str, object]:
+    """Attack, prove, refine, refute again: as Concentration(effort=3, upper=True) does, with the bounds over time."""
+    start, posterior = time.perf_counter(), problem.posterior
+    history: list[tuple[float, float, float]] = []
+    refuted = refute(problem, posterior, 0)
+    upper = [found.upper if found else 1.0 for found in refuted]
+    left = [i for i, found in enumerate(refuted) if found is None]
+    index = torch.tensor(left, device=problem.specification.rows.device)
+    proofs = prove(problem[index], posterior, 1)
+
+    def note(lower: torch.Tensor, broken: torch.Tensor) -> None:
+        spent = time.perf_counter() - start
+        at_most = sum(upper) - float(broken.sum())  # those points are refuted below, to nearly nothing
+        history.append((spent, 100 * float(lower.sum()) / len(problem), 100 * at_most / len(problem)))
+
+    given = torch.tensor([proof.probability for proof in proofs], dtype=torch.float64)
+    note(given, torch.zeros(0))
+    left_over = max(0.1, seconds - (time.perf_counter() - start))
+    began = time.perf_counter()
+    found = refine(problem[index], posterior, proofs, Limits(NODES, left_over, rule=rule), note)
+    searching = time.perf_counter() - began
+    broken = sorted(found.counterexamples)
+    if broken:
+        points = torch.stack([found.counterexamples[i] for i in broken])
+        again = refute(problem[index[torch.tensor(broken, device=index.device)]], posterior, 0, points)
+        for i, refutation in zip(broken, again, strict=True):
+            upper[left[i]] = refutation.upper if refutation else 1.0
+    lower = sum(proof.probability for proof in found.proofs)
+    history.append((time.perf_counter() - start, 100 * lower / len(problem), 100 * sum(upper) / len(problem)))
+    return {"history": history, "domains": sum(found.domains), "searching": searching}
+
+
+def at(history: list[tuple[float, float, float]], moment: float) -> tuple[float, float] | None:
+    """The bounds known at a time."""
+    known = [entry for entry in history if entry[0] <= moment]
+    return known[-1][1:] if known else None
+
+
+def width_table(found: dict[str, dict], limit: float) -> None:
+    moments = [moment for moment in TIMES if moment <= limit]
+    print("\n| network | ε | " + " | ".join(f"{m} s" for m in moments) + " | end | seconds | width |")
+    print("|---|---|" + "---|" * (len(moments) + 3))
+    widths = []
+    for name, result in found.items():
+        history = result["history"]
+        shown = [at(history, moment) for moment in moments] + [history[-1][1:]]
+        cells = ["–" if pair is None else f"{pair[0]:.2f} to {pair[1]:.2f}" for pair in shown]
+        widths.append(history[-1][2] - history[-1][1])
+        print(f"| {name} | {4 * EPS[name]:g} | " + " | ".join(cells) + f" | {history[-1][0]:.1f} | {widths[-1]:.2f} |")
+    print(f"\nmean width {sum(widths) / len(widths):.2f} points")
+
+
+def speed_table(found: dict[str, dict]) -> None:
+    print("\n| network | domains | seconds of search | domains a second |\n|---|---|---|---|")
+    for name, result in found.items():
+        rate = result["domains"] / result["searching"]
+        print(f"| {name} | {result['domains']} | {result['searching']:.1f} | {rate:.0f} |")
+
+
+def rule_table(rules: dict[str, dict[str, dict]]) -> None:
+    print("\n| network | branching rule | certified, % | domains | seconds |\n|---|---|---|---|---|")
+    for name, results in rules.items():
+        for rule, result in results.items():
+            spent, lower, _ = result["history"][-1]
+            print(f"| {name} | {rule} | {lower:.2f} | {result['domains']} | {spent:.1f} |")
+
+
+def wide(images: int) -> Problem:
+    network, posterior = load_posterior(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "mnist_wide_1x64.npz")
+    data = load_inputs("mnist")
+    region = ball(data.x[:images].flatten(1), 0.05, clip=(0, 1))
+    return Problem(network, posterior, class_robust(region, data.y[:images], 10))
+
+
+def wide_table(problem: Problem, limit: float) -> None:
+    history = search(problem, limit)["history"]
+    print("\n| posterior | ε | " + " | ".join(f"{m} s" for m in TIMES if m <= limit) + " | end |")
+    print("|---|---|" + "---|" * (1 + sum(m <= limit for m in TIMES)))
+    shown = [at(history, moment) for moment in TIMES if moment <= limit] + [history[-1][1:]]
+    cells = ["–" if pair is None else f"{pair[0]:.2f} to {pair[1]:.2f}" for pair in shown]
+    print("| mnist_wide_1x64 | 0.05 | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
