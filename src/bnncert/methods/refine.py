@@ -95,17 +95,17 @@ def refine(
     posterior: Gaussian,
     proofs: list[Proof],
     limits: Limits,
-    observe: Callable[[Tensor, Tensor], None] | None = None,
+    observe: Callable[[Tensor], None] | None = None,
 ) -> Refined:
     """Better proofs where rows still fail noticeably, within the limits; an interrupt ends the search, not the proof.
 
-    observe: called after every round with the lower bounds [B] so far, and where the mean network was seen to fail.
+    observe: called after every round with the lower bounds [B] so far.
     """
     search = _Search(problem, posterior, proofs, limits)
     try:
         while search.advance():
             if observe is not None:
-                observe(search.lower(), search.margins < 0)
+                observe(search.lower())
     except KeyboardInterrupt:
         pass  # what is known so far is a proof
     return search.conclude()
