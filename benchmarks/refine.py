@@ -4,9 +4,9 @@ usage: BNNCERT_DATA=FOLDER python benchmarks/refine.py [cpu|cuda] [SECONDS] [IMA
 
 SECONDS a network, 60 unless given; the first 50 MNIST test images unless given. The first table has the mean certified
 bounds in percent (misclassified images count 0 in the lower one, as everywhere) once the search has run for so long;
-their difference is the width. Points that the search finds enter the upper bound at the end. The clock starts with the attacks, as certify does. The second counts domains of
-branch and bound, each with all its gradient steps, a second. The third compares branching rules by the domains
-they need, and the last has a wider posterior.
+their difference is the width. Points that the search finds enter the upper bound at the end. The clock starts with
+the attacks, as certify does. The second counts domains of branch and bound, each with all its gradient steps, a second.
+The third compares branching rules by the domains they need, and the last has a wider posterior.
 """
 
 import os
