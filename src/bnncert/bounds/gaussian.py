@@ -335,12 +335,6 @@ def _extend(
     return Trace(steps, charge, refined), h
 
 
-def hidden_interval(steps: list[Step], region: Region, t: float, following: Layer) -> Box:
-    """The interval [B, n] of the last step's outputs at threshold t: every end holds but with probability Q(t)."""
-    thresholds = _no_charge(region) + t
-    return _interval(_neurons(steps, region, thresholds, following, None)[0], thresholds, following)[0]
-
-
 def _neurons(
     steps: list[Step], region: Region, t: Tensor, following: Layer, known: Functional | None
 ) -> tuple[Functional, Tensor | None]:

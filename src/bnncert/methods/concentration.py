@@ -145,4 +145,4 @@ def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str
         if tree.common:
             tensors |= {f"{prefix}tree{row}.rows{k}": value for k, value in tree.common.rows.items()}
             tensors |= {f"{prefix}tree{row}.centers{k}": value for k, value in tree.common.centers.items()}
-    return entry | {"trees": trees, "leaf_t": None if proof.leaf_t is None else proof.leaf_t.hex()}
+    return entry | {"trees": trees}

@@ -10,24 +10,22 @@ those of the parent. Both are rounded to float32 at every step: what is found is
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from bnncert.bounds.gaussian import Functional, NoisyLinear, SplitStep, Step, Trace, conclude, hidden_interval, walk
+from bnncert.bounds.gaussian import Functional, NoisyLinear, SplitStep, Step, Trace, conclude, walk
 from bnncert.bounds.interval import pooled
 from bnncert.bounds.linear import ActivationStep, FlattenStep, activation_step
 from bnncert.bounds.pooling import MaxPoolStep, max_pool_step
 from bnncert.bounds.relaxations import image
 from bnncert.box import Box
-from bnncert.layers import LeakyReLU, Linear, MaxPool2d, ReLU
+from bnncert.layers import LeakyReLU, MaxPool2d, ReLU
 from bnncert.network import apply
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 from bnncert.specification import Region
-from bnncert.tails import normal_tail_up
 
 SLOPE_RATE, MULTIPLIER_RATE, DECAY = 0.1, 0.05, 0.95
 LEAST, MOST = 0.5, 6.0  # range of τ
@@ -49,10 +47,6 @@ class Roots:
     width: int
     open: Tensor
     lowest: Tensor  # [width + 1] slope of each neuron below 0
-    leaf_t: (
-        float | None
-    )  # the threshold with which later layers' intervals are made anew in every leaf; None: they are not
-    leaf_charge: float  # failure of these intervals in one leaf
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +81,7 @@ class Tightened:
     margin: Tensor
 
 
-def roots(problem: Problem, mean: Tensor, traced: Trace, leaf_t: float | None = None) -> Roots:
-    leaf_charge = 0.0 if leaf_t is None else _leaf_charge(problem, leaf_t)
+def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
     starts, lowest, unsettled, width = {}, [], [], 0
     for k, (layer, step) in enumerate(zip(problem.network.layers, traced.steps, strict=True)):
         if isinstance(layer, ReLU | LeakyReLU) and isinstance(step, ActivationStep):
@@ -99,26 +92,12 @@ def roots(problem: Problem, mean: Tensor, traced: Trace, leaf_t: float | None = 
     device = mean.device
     if not unsettled:
         none = torch.zeros(len(problem), 0, dtype=torch.int64, device=device)
-        zero = torch.zeros(1, dtype=torch.float64, device=device)
-        return Roots(problem, mean, traced, starts, 0, none, zero, None, 0.0)
+        return Roots(problem, mean, traced, starts, 0, none, torch.zeros(1, dtype=torch.float64, device=device))
     mask = torch.cat(unsettled, 1)
     count = int(mask.sum(1).max())
     numbers = torch.arange(width, device=device).expand_as(mask)
     columns = torch.where(mask, numbers, width).sort(1).values[:, :count]
-    lowest.append(lowest[0][:1])
-    return Roots(problem, mean, traced, starts, width, columns, torch.cat(lowest), leaf_t, leaf_charge)
-
-
-def _leaf_charge(problem: Problem, t: float) -> float:
-    """Q(t) for both ends of every neuron that stands between two activations."""
-    layers, shapes = problem.network.layers, problem.network.shapes
-    after = [k for k, layer in enumerate(layers[:-1]) if isinstance(layer, Linear) and _follows_split(problem, k)]
-    ends = 2 * sum(math.prod(shapes[k + 1]) for k in after)
-    return ends * float(normal_tail_up(torch.tensor(t, dtype=torch.float64))) * (1 + 4 * UNIT)
-
-
-def _follows_split(problem: Problem, position: int) -> bool:
-    return any(isinstance(layer, ReLU | LeakyReLU) for layer in problem.network.layers[:position])
+    return Roots(problem, mean, traced, starts, width, columns, torch.cat([*lowest, lowest[0][:1]]))
 
 
 def whole(base: Roots, input: Tensor, row: Tensor) -> Domains:  # noqa: A002 (the field's name)
@@ -152,21 +131,14 @@ def halves(domains: Domains, branch: Tensor, weight: Tensor, depth: Tensor) -> D
 
 
 def steps_of(base: Roots, domains: Domains) -> list[Step]:
-    """The root's steps for each domain: intervals end at 0 where a neuron is split, and boxes after them shrink.
-
-    With `leaf_t`, the intervals of layers after a split are made anew, and intersected with the root's.
-    """
+    """The root's steps for each domain: intervals end at 0 where a neuron is split, and boxes after them shrink."""
     signs = _dense(base, domains, domains.splits.sign().double(), 0.0)
-    anew = base.leaf_t if bool((domains.splits != 0).any()) else None
-    layers, region = base.problem.network.layers, base.problem.specification.region[domains.input]
-    h: Box | None = None
-    z: Box | None = None
-    steps: list[Step] = []
+    layers, h, steps = base.problem.network.layers, None, list[Step]()
     for k, step in enumerate(base.traced.steps):
         own, layer = step[domains.input], layers[k]
         if k in base.starts and isinstance(own, ActivationStep) and isinstance(layer, ReLU | LeakyReLU):
-            clamped = _clamped(_narrowed(own.z, z), signs[k]).reshape(len(domains), *own.shape)
-            own, h = _keeping_slopes(activation_step(layer, clamped), own), image(layer, clamped)
+            z = _clamped(own.z, signs[k]).reshape(len(domains), *own.shape)
+            own, h = activation_step(layer, z), image(layer, z)
         elif isinstance(own, ActivationStep):
             h = None
         elif isinstance(own, FlattenStep):
@@ -176,36 +148,13 @@ def steps_of(base: Roots, domains: Domains) -> list[Step]:
         elif isinstance(own, NoisyLinear):
             own, h = (own if h is None else replace(own, h=h)), None
         steps.append(own)
-        z = None
-        if (
-            anew is not None
-            and isinstance(own, NoisyLinear)
-            and k + 1 in base.starts
-            and _follows_split(base.problem, k)
-        ):
-            z = hidden_interval(steps, region, anew, layers[k + 1])
     return steps
-
-
-def _narrowed(root: Box, z: Box | None) -> Box:
-    """Both intervals hold; where they exclude each other there is no such point, and any interval will do."""
-    if z is None:
-        return root
-    lower, upper = torch.maximum(root.lower, z.lower), torch.minimum(root.upper, z.upper)
-    return Box(torch.minimum(lower, upper), upper)
-
-
-def _keeping_slopes(step: ActivationStep, root: ActivationStep) -> ActivationStep:
-    """Lower lines as at the root where a sign is open: a choice that no rounding of the interval can turn over."""
-    unsettled = (step.z.lower < 0) & (step.z.upper > 0)
-    slope = torch.where(unsettled, root.relaxation.lower_slope, step.relaxation.lower_slope)
-    return replace(step, relaxation=replace(step.relaxation, lower_slope=slope))
 
 
 def evaluate(base: Roots, domains: Domains) -> Functional:
     """The functional of every domain's row [D, 1] with its own slopes and multipliers."""
     steps, region, rows, offsets = _question(base, domains)
-    slopes = domains.slopes.double().clamp(*_slope_range(base, domains, steps))
+    slopes = domains.slopes.double().clamp(*_slope_range(base, domains))
     return _functional(base, domains, steps, region, rows, offsets, slopes, domains.multipliers.double())[0]
 
 
@@ -223,7 +172,7 @@ def tighten(base: Roots, domains: Domains, iterations: int, rule: str) -> Tighte
     """
     steps, region, rows, offsets = _question(base, domains)
     slopes, multipliers = domains.slopes.double(), domains.multipliers.double()
-    low, high = _slope_range(base, domains, steps)
+    low, high = _slope_range(base, domains)
     slopes = slopes.clamp(low, high)
     split = (domains.splits != 0).double()
     best, kept = (
@@ -310,14 +259,9 @@ def _by_layer(base: Roots, everywhere: Tensor) -> dict[int, Tensor]:
     return {k: everywhere[:, start:end] for (k, start), end in zip(base.starts.items(), ends, strict=True)}
 
 
-def _slope_range(base: Roots, domains: Domains, steps: list[Step]) -> tuple[Tensor, Tensor]:
-    """[D, U]: one slope where the sign is known, all between the activation's own two elsewhere."""
-    columns = base.open[domains.input]
-    lowest, none = base.lowest[columns], torch.zeros_like(base.lowest[:1]).expand(len(domains), 1)
-    ends = zip(*((_lines(steps[k]).z.lower, _lines(steps[k]).z.upper) for k in base.starts), strict=True)
-    l, u = (torch.cat([*parts, none], 1).gather(1, columns) for parts in ends)
-    active, passive = l >= 0, u <= 0
-    return torch.where(active, 1.0, lowest), torch.where(passive & ~active, lowest, 1.0)
+def _slope_range(base: Roots, domains: Domains) -> tuple[Tensor, Tensor]:
+    lowest = base.lowest[base.open[domains.input]]
+    return torch.where(domains.splits > 0, 1.0, lowest), torch.where(domains.splits < 0, lowest, 1.0)
 
 
 def _clamped(z: Box, signs: Tensor) -> Box:

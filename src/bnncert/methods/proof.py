@@ -62,8 +62,7 @@ class Proof:
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
     output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
-    trees: by output row, where it was refined, on the neurons `open` [U] as numbered by `domains.Roots`; leaf_t: the
-    threshold of the intervals that their leaves make anew, None where they do not.
+    trees: by output row, where it was refined, on the neurons `open` [U] as numbered by `domains.Roots`.
     """
 
     probability: float
@@ -74,7 +73,6 @@ class Proof:
     refined: dict[int, Tensor]
     open: Tensor | None = None
     trees: dict[int, Tree] = field(default_factory=dict)
-    leaf_t: float | None = None
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:

@@ -23,12 +23,10 @@ from torch import Tensor
 from bnncert.bounds.batching import in_batches
 from bnncert.bounds.gaussian import WORKING_TENSORS, Functional, Trace, trace
 from bnncert.correlated import Gaussian, LowRankNormal
-from bnncert.layers import LeakyReLU, ReLU
 from bnncert.methods.common import MOST_LEAVES, WORTH, applies, common_failure
 from bnncert.methods.domains import Domains, Tightened, halves, roots, tighten, whole
 from bnncert.methods.proof import Common, Proof, Tree, proof_slopes, row_failures
 from bnncert.methods.slopes import evaluate
-from bnncert.network import Network
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 
@@ -37,7 +35,6 @@ CLOSED = 1e-9  # failure of a leaf below which it is not split
 SETTLED = 1e-7  # failure of an input below which it is not refined
 SURE = 1e-10  # failure of a row below which it needs no tree
 NARROW = 5.5  # the threshold of inputs for which nothing is proved yet
-LEAF_THRESHOLD, DEEP = 7.0, 3  # of the intervals that leaves of deep networks make anew: Q(7) is 1e-12
 AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
 GRADIENTS = 4  # times the memory of a walk
 
@@ -63,24 +60,21 @@ class Refined:
 
 
 class Nodes:
-    """All domains of a search, in the order of their making: tensors with room to grow.
+    """All domains of a search, in the order of their making: tensors with room to grow."""
 
-    charge: failure of the intervals that a leaf makes anew.
-    """
-
-    def __init__(self, like: Tightened, charge: float) -> None:
-        self.count, self._charge = 0, charge
-        self._store = {name: value[:0] for name, value in self._fields(like, like.branch, like.branch, charge).items()}
+    def __init__(self, like: Tightened) -> None:
+        self.count = 0
+        self._store = {name: value[:0] for name, value in self._fields(like, like.branch, like.branch).items()}
 
     @staticmethod
-    def _fields(found: Tightened, parent: Tensor, depth: Tensor, charge: float) -> dict[str, Tensor]:
+    def _fields(found: Tightened, parent: Tensor, depth: Tensor) -> dict[str, Tensor]:
         own = {"value": found.value, "lipschitz": found.lipschitz, "branch": found.branch, "weight": found.weight}
-        own["failure"] = row_failures(Functional(found.value, found.lipschitz)) + charge * (depth > 0)
+        own["failure"] = row_failures(Functional(found.value, found.lipschitz))
         return vars(found.domains) | own | {"parent": parent, "depth": depth, "leaf": torch.ones_like(parent).bool()}
 
     def append(self, found: Tightened, parent: Tensor, depth: Tensor) -> None:
         stop = self.count + len(parent)
-        for name, value in self._fields(found, parent, depth, self._charge).items():
+        for name, value in self._fields(found, parent, depth).items():
             held = self._store[name]
             if stop > len(held):
                 grown = held.new_empty(max(2 * len(held), stop), *held.shape[1:])
@@ -129,7 +123,7 @@ class _Search:
         t = [proof.t if proof.probability > 0 else NARROW for proof in proofs]
         self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
         self.traced = _traced(problem, posterior, self.t)
-        self.base = roots(problem, posterior.mean, self.traced, leaf_threshold(problem.network))
+        self.base = roots(problem, posterior.mean, self.traced)
         self.plain = row_failures(evaluate(self.traced, spec, {}))
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)
@@ -159,7 +153,7 @@ class _Search:
         if len(index) == 0:
             return False
         found = self._tighten(whole(self.base, index, row), ROOT_ITERATIONS)
-        self.nodes = Nodes(found, self.base.leaf_charge)
+        self.nodes = Nodes(found)
         self.nodes.append(found, torch.full_like(index, -1), torch.zeros_like(index))
         self._retire()
         return True
@@ -266,7 +260,6 @@ class _Search:
             if len(leaves) <= MOST_LEAVES:
                 values = nodes.value[leaves], nodes.lipschitz[leaves]
                 tail, common = common_failure(self.base, nodes.domains(leaves), *values)
-                tail += len(leaves) * self.base.leaf_charge * (1 + 4 * UNIT)
                 if common is not None and tail < failure[root]:
                     failure[root], found[root] = tail, common
         return found
@@ -294,13 +287,7 @@ class _Search:
                 leaves = self._leaves(root, nodes.leaf if root in shared else taken)
                 trees[row] = replace(_tree(nodes.domains(leaves), count), common=shared.get(root))
         slopes, chosen = proof_slopes(self.traced, i), {k: value[i] for k, value in self.traced.refined.items()}
-        return Proof(lower, float(self.t[i]), *slopes, {}, chosen, self.base.open[i, :count], trees, self.base.leaf_t)
-
-
-def leaf_threshold(network: Network) -> float | None:
-    """With three and more (leaky) ReLUs in a row of layers, the intervals of the root are too wide for its leaves."""
-    deep = sum(isinstance(layer, ReLU | LeakyReLU) for layer in network.layers) >= DEEP
-    return LEAF_THRESHOLD if deep else None
+        return Proof(lower, float(self.t[i]), *slopes, {}, chosen, self.base.open[i, :count], trees)
 
 
 def _traced(problem: Problem, posterior: Gaussian, t: Tensor) -> Trace:
