@@ -35,7 +35,7 @@ from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, rea
 from bnncert_check.splits import covers
 from scenarios import gaussian, uniform
 from test_concentration import correlated
-from test_refine import open_problem, shared_noise
+from test_refine import open_problem, regression, shared_noise
 
 NODES = 40
 
@@ -112,6 +112,31 @@ def test_mixtures_and_correlated_posteriors_are_accepted(tmp_path: Path) -> None
             assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
             trees += len(entries)
     assert trees
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(norm: str, tmp_path: Path) -> None:
+    parts, rejected = 0, 0
+    for seed in range(8):
+        problem = regression(seed, Tanh(), [0.005, 0.1][seed % 2], norm)
+        found, _ = verdicts(tmp_path, problem, 30)
+        assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
+        model = read_model(tmp_path / "p.safetensors")
+        for result in certify(problem, Concentration(effort=2, nodes=30)):
+            lower = result.certificate and result.certificate.header["evidence"]["components"][0]["lower"]
+            if not lower or "at" not in lower:
+                continue
+            parts += 1
+            entry = dict(lower)
+            for change in ({"at": (9.0).hex()}, {"at": "nan"}, {"dimension": 2}, {"below": entry["above"]}):
+                lower |= change
+                result.certificate.write(tmp_path / "c.safetensors")
+                verdict = check_certificate(tmp_path / "c.safetensors", model)
+                assert verdict.status != ACCEPT or "below" in change
+                rejected += verdict.code == "region-empty"
+                lower |= entry
+    assert rejected == 2 * parts
+    assert parts
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,17 +11,17 @@ from torch import Tensor
 
 from bnncert import Concentration, InputError, Normal, Problem, certify
 from bnncert.bounds.gaussian import trace
-from bnncert.layers import LeakyReLU, ReLU
+from bnncert.layers import Activation, ReLU, Sigmoid, Tanh
+from bnncert.methods import bisection
 from bnncert.methods import refine as refine_module
+from bnncert.methods.bisection import bisect
 from bnncert.methods.domains import Domains, Tightened, evaluate, halves, roots, tighten, whole
-from bnncert.methods.proof import prove
+from bnncert.methods.proof import Proof, prove
 from bnncert.methods.refine import Limits, Refined, refine
 from bnncert.network import mlp
-from bnncert.specification import ball, class_robust, half_space
+from bnncert.specification import ball, class_robust, half_space, output_interval
 from scenarios import PIECEWISE_LINEAR, gaussian, random_problem, sample_region, uniform, vector
 from test_concentration import DRAWS, assert_below_truth, correlated, draw_many, wider
-
-RELUS = (ReLU(), LeakyReLU(0.3))
 
 
 def refined(problem: Problem, nodes: int = 40, **limits: float) -> Refined:
@@ -264,6 +265,65 @@ def test_samples_agree_with_the_interval() -> None:
         results = certify(problem, Concentration(effort=2, upper=True, nodes=100))
         assert_below_truth(problem, torch.tensor([r.lower for r in results], dtype=torch.float64), seed)
     assert DRAWS == 3000
+
+
+def regression(seed: int, activation: Activation, std: float, norm: str = "linf") -> Problem:
+    """|y - f(x)| < 0.5 around four points of two dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    network = mlp(2, 6, 1, activation=activation)
+    mean = gaussian(network.size, generator=generator)
+    x = 2 * uniform(4, 2, generator=generator) - 1
+    y = network.forward(mean, x)[:, 0]
+    spec = output_interval(ball(x, 0.3, norm), y - 0.5, y + 0.5)
+    return Problem(network, Normal(mean, std * uniform(network.size, generator=generator)), spec)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("activation", [Tanh(), ReLU(), Sigmoid()])
+def test_bisection_of_the_region_never_above_brute_force(activation: Activation, norm: str) -> None:
+    """Any activation, narrow and wide posteriors; parts gain where slopes and signs do not."""
+    gained = 0
+    for seed in range(8):
+        problem = regression(seed, activation, [0.005, 0.1][seed % 2], norm)
+        before = prove(problem, problem.posterior, 1)
+        known = Refined(before, {}, [0] * len(problem))
+        found = bisect(problem, problem.posterior, known, Limits(30))
+        lower = lower_bounds(found)
+        gained += sum(a > b.probability + 1e-3 for a, b in zip(lower.tolist(), before, strict=True))
+        assert bool((lower >= lower_bounds(known)).all())
+        assert_below_truth(problem, lower, seed)
+        for i, point in found.counterexamples.items():
+            assert (
+                float(
+                    problem.specification[i : i + 1]
+                    .margins(problem.network.forward(problem.posterior.mean, point[None]))
+                    .min()
+                )
+                < 0
+            )
+    assert gained or norm == "l2" or isinstance(activation, Sigmoid)
+
+
+def test_bisection_keeps_its_limits_and_what_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = regression(1, Tanh(), 0.05)
+    known = Refined(prove(problem, problem.posterior, 1), {}, [0] * len(problem))
+    late = bisect(problem, problem.posterior, known, Limits(100, seconds=0.0))
+    assert late.domains == [0] * len(problem)
+    full = bisect(problem, problem.posterior, known, Limits(100))
+    calls = 0
+
+    def interrupted(*arguments: Any) -> list[Proof]:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise KeyboardInterrupt
+        return prove(*arguments)
+
+    monkeypatch.setattr(bisection, "prove", interrupted)
+    cut_short = bisect(problem, problem.posterior, known, Limits(100))
+    assert cut_short.interrupted
+    assert bool((lower_bounds(known) <= lower_bounds(cut_short)).all())
+    assert bool((lower_bounds(cut_short) <= lower_bounds(full) + 1e-12).all())
 
 
 @pytest.mark.parametrize(("options", "word"), [({"nodes": 0}, "nodes"), ({"time_limit": 0.0}, "time limit")])

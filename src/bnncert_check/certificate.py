@@ -224,11 +224,33 @@ def _concentration(components: list[dict[str, Any]], tensors: Tensors, question:
     for i, (weight, posterior, entry) in enumerate(zip(model.weights, model.components, components, strict=True)):
         if posterior.family not in ("normal", "low-rank-normal"):
             raise CannotCheck("unsupported", f"concentration needs a Gaussian posterior, not {posterior.family}")
-        proof = _proof(entry["lower"], f"c{i}.", tensors, len(question.rows), model)
-        failing = failure(model, posterior, question.region, question.rows, question.offsets, proof)
+        failing = _failure(entry["lower"], f"c{i}.", tensors, question, model, posterior)
         lower += arb(weight) * arb(max(lower_float(1 - failing), 0.0))
         upper += arb(weight) * (_upper(entry["upper"], i, tensors, question, model, posterior) if entry["upper"] else 1)
     return lower_float(lower / total), min(upper_float(upper / total), 1.0)
+
+
+def _failure(
+    entry: dict[str, Any], prefix: str, tensors: Tensors, question: Question, model: Model, posterior: Posterior
+) -> arb:
+    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut."""
+    region = question.region
+    if "at" not in entry:
+        proof = _proof(entry, prefix, tensors, len(question.rows), model)
+        return failure(model, posterior, region, question.rows, question.offsets, proof)
+    at, dimension = float.fromhex(entry["at"]), _index(entry["dimension"], len(region.x))
+    if not region.lower[dimension] <= at <= region.upper[dimension]:
+        raise Rejected("region-empty", f"the cut of {prefix!r} leaves one of its parts empty")
+    below, above = region.upper.copy(), region.lower.copy()
+    below[dimension], above[dimension] = at, at
+    parts = {"below": replace(region, upper=below), "above": replace(region, lower=above)}
+    return sum(
+        (
+            _failure(entry[side], f"{prefix}{number}", tensors, replace(question, region=part), model, posterior)
+            for number, (side, part) in enumerate(parts.items())
+        ),
+        arb(0),
+    )
 
 
 def _upper(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 from bnncert.correlated import Gaussian, LowRankNormal, Mixture
 from bnncert.empirical import Empirical
 from bnncert.errors import InputError
+from bnncert.methods.bisection import LOW, bisect
 from bnncert.methods.outcome import Outcome
 from bnncert.methods.proof import Proof, prove
-from bnncert.methods.refine import Limits, refine
+from bnncert.methods.refine import Limits, Refined, refine
 from bnncert.methods.upper import Refutation, refute
 from bnncert.posterior import Normal
 from bnncert.problem import Problem
@@ -77,7 +78,7 @@ class Concentration:
         if not left:
             return proofs, refutations, counts
         part = problem[torch.tensor(left, device=problem.specification.rows.device)]
-        found = refine(part, posterior, prove(part, posterior, 1), self._limits(len(left)))
+        found = self._search(part, posterior)
         for i, proof, count in zip(left, found.proofs, found.domains, strict=True):
             proofs[i], counts[i] = proof, 1 + count
         broken = sorted(found.counterexamples)
@@ -87,6 +88,13 @@ class Concentration:
             for i, refutation in zip(broken, again, strict=True):
                 refutations[left[i]] = refutation
         return proofs, refutations, counts
+
+    def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
+        """Over signs of ReLUs; for inputs of few dimensions, half of the time, then over parts of the region."""
+        limits, low = self._limits(len(problem)), math.prod(problem.network.input_shape) <= LOW
+        limits = replace(limits, seconds=limits.seconds / 2) if low else limits
+        found = refine(problem, posterior, prove(problem, posterior, 1), limits)
+        return bisect(problem, posterior, found, limits) if low and not found.interrupted else found
 
     def _limits(self, inputs: int) -> Limits:
         seconds = math.inf if self.time_limit is None else self.time_limit * inputs
@@ -127,7 +135,14 @@ def _outcome(weights: tuple[float, ...], claims: tuple[tuple[Proof, Refutation |
 
 
 def _describe(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The proof as JSON, its slopes among the tensors."""
+    """The proof as JSON, its slopes among the tensors; of a region in two, one prefix for each half."""
+    if proof.cut is not None:
+        cut = proof.cut
+        halves = {
+            "below": _describe(cut.below, f"{prefix}0", tensors),
+            "above": _describe(cut.above, f"{prefix}1", tensors),
+        }
+        return {"probability": proof.probability.hex(), "dimension": cut.dimension, "at": cut.at.hex(), **halves}
     for name in ("lower_slopes", "upper_slopes", "row_slopes"):
         for k, slopes in getattr(proof, name).items():
             tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive

@@ -57,12 +57,24 @@ class Tree:
 
 
 @dataclass(frozen=True, eq=False)
+class Cut:
+    """A region in two: where coordinate `dimension` (of the flattened input) is at most `at`, and where it is at least
+    that, each with a proof."""
+
+    dimension: int
+    at: float
+    below: Proof
+    above: Proof
+
+
+@dataclass(frozen=True, eq=False)
 class Proof:
     """P_safe >= probability for one input, with threshold t and these slopes of the activations, by layer position.
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
     output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
-    trees: by output row, where it was refined, on the neurons `open` [U] as numbered by `domains.Roots`.
+    trees: by output row, where it was refined, on the neurons `open` [U] as numbered by `domains.Roots`. cut: the
+    region in two instead, and nothing else counts.
     """
 
     probability: float
@@ -73,6 +85,7 @@ class Proof:
     refined: dict[int, Tensor]
     open: Tensor | None = None
     trees: dict[int, Tree] = field(default_factory=dict)
+    cut: Cut | None = None
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:

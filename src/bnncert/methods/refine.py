@@ -32,9 +32,10 @@ from bnncert.rounding import UNIT
 
 ROOT_ITERATIONS, ITERATIONS = 40, 15
 CLOSED = 1e-9  # failure of a leaf below which it is not split
-SETTLED = 1e-7  # failure of an input below which it is not refined
+SETTLED = 1e-5  # failure of an input below which it is not refined
 SURE = 1e-10  # failure of a row below which it needs no tree
-NARROW = 5.5  # the threshold of inputs for which nothing is proved yet
+LEAST_THRESHOLD = 4.5  # branching makes rows cheap, and then the charge of hidden intervals is what is left
+NARROW = 5.0  # the threshold of inputs for which nothing is proved yet
 AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
 GRADIENTS = 4  # times the memory of a walk
 
@@ -52,11 +53,12 @@ class Limits:
 @dataclass(frozen=True, eq=False)
 class Refined:
     """A proof for every input, at least as good as the one given; points where the mean network was seen to fail, by
-    input; and the domains bounded for each input."""
+    input; the domains bounded for each input; and whether somebody interrupted the search."""
 
     proofs: list[Proof]
     counterexamples: dict[int, Tensor]
     domains: list[int]
+    interrupted: bool = False
 
 
 class Nodes:
@@ -101,14 +103,14 @@ def refine(
 
     observe: called after every round with the lower bounds [B] so far.
     """
-    search = _Search(problem, posterior, proofs, limits)
+    search, interrupted = _Search(problem, posterior, proofs, limits), False
     try:
         while search.advance():
             if observe is not None:
                 observe(search.lower())
-    except KeyboardInterrupt:
-        pass  # what is known so far is a proof
-    return search.conclude()
+    except KeyboardInterrupt:  # what is known so far is a proof
+        interrupted = True
+    return replace(search.conclude(), interrupted=interrupted)
 
 
 class _Search:
@@ -120,7 +122,7 @@ class _Search:
         self.deadline = time.perf_counter() + limits.seconds
         self.device = spec.rows.device
         self.given = torch.tensor([proof.probability for proof in proofs], dtype=torch.float64, device=self.device)
-        t = [proof.t if proof.probability > 0 else NARROW for proof in proofs]
+        t = [max(proof.t, LEAST_THRESHOLD) if proof.probability > 0 else NARROW for proof in proofs]
         self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
         self.traced = _traced(problem, posterior, self.t)
         self.base = roots(problem, posterior.mean, self.traced)
