@@ -11,7 +11,6 @@ The third compares branching rules by the domains they need, and the last has a 
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -19,58 +18,25 @@ from paper import EPS, load
 
 from bnncert import Problem, ball, class_robust, load_posterior
 from bnncert.data import load_inputs
-from bnncert.methods.proof import prove
-from bnncert.methods.refine import Limits, refine
-from bnncert.methods.upper import refute
+from bnncert.experiments.refinement import Closing, closing
 
 TIMES = (1, 2, 5, 10, 20, 60)
-NODES = 1_000_000
 
 
 def main(device: str = "cpu", seconds: str = "60", images: str = "50", *names: str) -> None:
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images")
     limit, names = float(seconds), names or tuple(EPS)
-    with torch.no_grad():
-        if device == "cuda":  # the first use of a device takes seconds
-            search(load("1x128", 4, 4).to(device), 5)
-        found = {name: search(load(name, int(images), 4).to(device), limit) for name in names}
-        width_table(found, limit)
-        speed_table(found)
-        rules = {name: {rule: search(load(name, int(images), 4).to(device), limit, rule) for rule in ("point", "width")}
-                 for name in names if name in ("1x512", "2x50")}  # fmt: skip
-        rule_table(rules)
-        wide_table(wide(int(images)).to(device), limit)
-
-
-def search(problem: Problem, seconds: float, rule: str = "point") -> dict[str, object]:
-    """Attack, prove, refine, refute again: as Concentration(effort=3, upper=True) does, with the bounds over time."""
-    start, posterior = time.perf_counter(), problem.posterior
-    history: list[tuple[float, float, float]] = []
-    refuted = refute(problem, posterior, 0)
-    upper = [found.upper if found else 1.0 for found in refuted]
-    left = [i for i, found in enumerate(refuted) if found is None]
-    index = torch.tensor(left, device=problem.specification.rows.device)
-    proofs = prove(problem[index], posterior, 1)
-
-    def note(lower: torch.Tensor) -> None:
-        ends = (float(lower.sum()), sum(upper))
-        history.append((time.perf_counter() - start, *(100 * end / len(problem) for end in ends)))
-
-    given = torch.tensor([proof.probability for proof in proofs], dtype=torch.float64)
-    note(given)
-    left_over = max(0.1, seconds - (time.perf_counter() - start))
-    began = time.perf_counter()
-    found = refine(problem[index], posterior, proofs, Limits(NODES, left_over, rule=rule), note)
-    searching = time.perf_counter() - began
-    broken = sorted(found.counterexamples)
-    if broken:
-        points = torch.stack([found.counterexamples[i] for i in broken])
-        again = refute(problem[index[torch.tensor(broken, device=index.device)]], posterior, 0, points)
-        for i, refutation in zip(broken, again, strict=True):
-            upper[left[i]] = refutation.upper if refutation else 1.0
-    lower = sum(proof.probability for proof in found.proofs)
-    history.append((time.perf_counter() - start, 100 * lower / len(problem), 100 * sum(upper) / len(problem)))
-    return {"history": history, "domains": sum(found.domains), "searching": searching}
+    if device == "cuda":  # the first use of a device takes seconds
+        closing(load("1x128", 4, 4).to(device), 5)
+    found = {name: closing(load(name, int(images), 4).to(device), limit) for name in names}
+    width_table(found, limit)
+    speed_table(found)
+    rules = {}
+    for name in {"1x512", "2x50"} & set(names):
+        problem = load(name, int(images), 4).to(device)
+        rules[name] = {rule: closing(problem, limit, rule) for rule in ("point", "width")}
+    rule_table(rules)
+    wide_table(wide(int(images)).to(device), limit)
 
 
 def at(history: list[tuple[float, float, float]], moment: float) -> tuple[float, float] | None:
@@ -79,13 +45,13 @@ def at(history: list[tuple[float, float, float]], moment: float) -> tuple[float,
     return known[-1][1:] if known else None
 
 
-def width_table(found: dict[str, dict], limit: float) -> None:
+def width_table(found: dict[str, Closing], limit: float) -> None:
     moments = [moment for moment in TIMES if moment <= limit]
     print("\n| network | ε | " + " | ".join(f"{m} s" for m in moments) + " | end | seconds | width |")
     print("|---|---|" + "---|" * (len(moments) + 3))
     widths = []
     for name, result in found.items():
-        history = result["history"]
+        history = result.history
         shown = [at(history, moment) for moment in moments] + [history[-1][1:]]
         cells = ["–" if pair is None else f"{pair[0]:.2f} to {pair[1]:.2f}" for pair in shown]
         widths.append(history[-1][2] - history[-1][1])
@@ -93,19 +59,19 @@ def width_table(found: dict[str, dict], limit: float) -> None:
     print(f"\nmean width {sum(widths) / len(widths):.2f} points")
 
 
-def speed_table(found: dict[str, dict]) -> None:
+def speed_table(found: dict[str, Closing]) -> None:
     print("\n| network | domains | seconds of search | domains a second |\n|---|---|---|---|")
     for name, result in found.items():
-        rate = result["domains"] / result["searching"]
-        print(f"| {name} | {result['domains']} | {result['searching']:.1f} | {rate:.0f} |")
+        rate = result.domains / result.searching
+        print(f"| {name} | {result.domains} | {result.searching:.1f} | {rate:.0f} |")
 
 
-def rule_table(rules: dict[str, dict[str, dict]]) -> None:
+def rule_table(rules: dict[str, dict[str, Closing]]) -> None:
     print("\n| network | branching rule | certified, % | domains | seconds |\n|---|---|---|---|---|")
     for name, results in rules.items():
         for rule, result in results.items():
-            spent, lower, _ = result["history"][-1]
-            print(f"| {name} | {rule} | {lower:.2f} | {result['domains']} | {spent:.1f} |")
+            spent, lower, _ = result.history[-1]
+            print(f"| {name} | {rule} | {lower:.2f} | {result.domains} | {spent:.1f} |")
 
 
 def wide(images: int) -> Problem:
@@ -116,7 +82,7 @@ def wide(images: int) -> Problem:
 
 
 def wide_table(problem: Problem, limit: float) -> None:
-    history = search(problem, limit)["history"]
+    history = closing(problem, limit).history
     print("\n| posterior | ε | " + " | ".join(f"{m} s" for m in TIMES if m <= limit) + " | end |")
     print("|---|---|" + "---|" * (1 + sum(m <= limit for m in TIMES)))
     shown = [at(history, moment) for moment in TIMES if moment <= limit] + [history[-1][1:]]

@@ -135,8 +135,7 @@ def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(norm: str, tmp
                 assert verdict.status != ACCEPT or "below" in change
                 rejected += verdict.code == "region-empty"
                 lower |= entry
-    assert rejected == 2 * parts
-    assert parts
+    assert rejected >= 2 * parts > 0
 
 
 @pytest.mark.parametrize(

@@ -305,11 +305,12 @@ def test_bisection_of_the_region_never_above_brute_force(activation: Activation,
 
 
 def test_bisection_keeps_its_limits_and_what_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = regression(1, Tanh(), 0.05)
+    problem = regression(6, Tanh(), 0.005)
     known = Refined(prove(problem, problem.posterior, 1), {}, [0] * len(problem))
     late = bisect(problem, problem.posterior, known, Limits(100, seconds=0.0))
     assert late.domains == [0] * len(problem)
     full = bisect(problem, problem.posterior, known, Limits(100))
+    assert max(full.domains) > 4
     calls = 0
 
     def interrupted(*arguments: Any) -> list[Proof]:
