@@ -16,7 +16,7 @@ from bnncert.methods.concentration import gaussian_components
 from bnncert.methods.proof import prove
 from bnncert.methods.refine import Limits, refine
 from bnncert.methods.upper import refute
-from bnncert.plots import draw_lines
+from bnncert.plots import draw_intervals
 from bnncert.problem import Problem
 
 FACTOR, SECONDS, NODES = 4, 60.0, 10**6
@@ -76,14 +76,11 @@ def _rows(subject: Subject, setting: Setting) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    names = list(dict.fromkeys(row["network"] for row in rows))
-    lines = {
-        f"{name}, at {end}": [(row["seconds"], row[word]) for row in rows if row["network"] == name]
-        for name in names
-        for end, word in (("least", "lower"), ("most", "upper"))
-    }
-    title = f"The certified interval closing, at {FACTOR} times the paper's radius"
-    return draw_lines(lines, "seconds", "mean P_safe, %", title)
+    intervals: dict[str, list[tuple[float, float, float]]] = {}
+    for row in rows:
+        points = intervals.setdefault(f"{row['network']}, ε = {row['eps']:g}", [])
+        points.append((row["seconds"], row["lower"], row["upper"]))
+    return draw_intervals(intervals, "seconds", "mean P_safe, %", "The certified interval closing over time")
 
 
 REFINEMENT = Experiment("the certified interval closing over time, by branch and bound", cells, draw)
