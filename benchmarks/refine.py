@@ -34,7 +34,7 @@ def main(device: str = "cpu", seconds: str = "60", images: str = "50", *names: s
     rules = {}
     for name in {"1x512", "2x50"} & set(names):
         problem = load(name, int(images), 4).to(device)
-        rules[name] = {rule: closing(problem, limit, rule) for rule in ("point", "width")}
+        rules[name] = {rule: closing(problem, limit, rule) for rule in ("both", "point", "width")}
     rule_table(rules)
     wide_table(wide(int(images)).to(device), limit)
 

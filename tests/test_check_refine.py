@@ -84,12 +84,12 @@ def shaped(layers: tuple[Any, ...], shape: tuple[int, ...], seed: int, std: floa
 
 CONVOLUTION = (Conv2d(1, 3, (2, 2)), ReLU(), MaxPool2d((2, 2)), Flatten(), Dense(3, 4), LeakyReLU(0.2), Dense(4, 2))
 POOLS = (Conv2d(1, 2, (2, 2)), Tanh(), MaxPool2d((1, 1)), AvgPool2d((2, 2)), ReLU(), Flatten(), Dense(2, 2))
-MIXED = (Dense(3, 6), Tanh(), Dense(6, 6), ReLU(), Dense(6, 2))
+MIXED = (Dense(9, 6), Tanh(), Dense(6, 6), ReLU(), Dense(6, 2))
 
 
 @pytest.mark.parametrize(
     ("layers", "shape"),
-    [(CONVOLUTION, (1, 3, 3)), (POOLS, (1, 3, 3)), (MIXED, (3,))],
+    [(CONVOLUTION, (1, 3, 3)), (POOLS, (1, 3, 3)), (MIXED, (9,))],
     ids=["convolution", "pools", "mixed"],
 )
 def test_other_layers_are_accepted_too(layers: tuple[Any, ...], shape: tuple[int, ...], tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def random_leaves(problem: Problem, t: float, seed: int, depth: int = 3) -> tupl
             domains = halves(
                 domains[free], column[free], uniform(int(free.sum()), generator=choose), column[free] * 0 + level
             )
-    found = tighten(base, domains, 8, "point")
+    found = tighten(base, domains, 8, "both")
     return domains, found
 
 
@@ -169,12 +169,12 @@ def test_children_are_at_least_as_good_as_their_parents() -> None:
             trace(problem.network, problem.posterior, problem.specification.region, 4.0),
         )
         index = torch.arange(len(problem))
-        parent = tighten(base, whole(base, index, torch.zeros_like(index)), 20, "point")
+        parent = tighten(base, whole(base, index, torch.zeros_like(index)), 20, "both")
         splittable = (parent.branch >= 0).nonzero().squeeze(1)
         chosen = (parent.branch[splittable], parent.weight[splittable], torch.zeros_like(splittable))
         children = halves(parent.domains[splittable], *chosen)
         assert bool((evaluate(base, children).value[:, 0] >= parent.value[splittable].repeat(2) - 1e-6).all())
-        child = tighten(base, children, 5, "point")
+        child = tighten(base, children, 5, "both")
         again = evaluate(base, child.domains)
         torch.testing.assert_close(again.value[:, 0], child.value, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(again.lipschitz[:, 0], child.lipschitz, rtol=1e-12, atol=1e-12)

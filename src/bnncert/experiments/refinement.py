@@ -32,7 +32,7 @@ class Closing:
 
 
 @torch.no_grad()
-def closing(problem: Problem, seconds: float, rule: str = "point") -> Closing:
+def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
     """Attack, prove, refine, refute again, as Concentration(effort=3, upper=True) does, with the bounds over time.
 
     Points that the search finds enter the upper bound at the end.

@@ -324,6 +324,7 @@ def _branch(
 
     "point": what the relaxation loses at the averaged minimiser z, -A⁻ (chord(z) - f(z)) + A⁺ (f(z) - αz).
     "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l), whatever the point; also where the point loses nothing.
+    "both": their geometric mean.
     """
     if base.open.shape[1] == 0:
         return torch.full_like(domains.input, -1), torch.zeros_like(slopes[:, :0].sum(1))
@@ -345,7 +346,9 @@ def _branch(
     none = torch.full_like(domains.input, -1, dtype=torch.float64).unsqueeze(1)
     columns = base.open[domains.input]
     by_point, by_width = (torch.cat([*parts, none], 1).gather(1, columns) for parts in (lost, wide))
-    chosen = by_width if rule == "width" else torch.where(by_point.amax(1, keepdim=True) > 0, by_point, by_width)
+    by_both = (by_point.clamp_min(0) * by_width.clamp_min(0)).sqrt()
+    chosen = {"both": by_both, "point": by_point, "width": by_width}[rule]
+    chosen = torch.where(chosen.amax(1, keepdim=True) > 0, torch.where(by_width < 0, -1.0, chosen), by_width)
     most, place = chosen.max(1)
     weight = torch.cat([*weights, none], 1).gather(1, columns).gather(1, place.unsqueeze(1)).squeeze(1)
     return torch.where(most >= 0, place, -1), weight.clamp_min(0)

@@ -47,7 +47,7 @@ class Limits:
     nodes: int
     seconds: float = math.inf
     enough: float = 1.0
-    rule: str = "point"
+    rule: str = "both"
 
 
 @dataclass(frozen=True, eq=False)
