@@ -78,7 +78,7 @@ def shaped(layers: tuple[Any, ...], shape: tuple[int, ...], seed: int, std: floa
     network = Network(shape, layers)
     mean = 0.8 * gaussian(network.size, generator=generator)
     x = uniform(3, *shape, generator=generator)
-    spec = class_robust(ball(x, 0.15), network.forward(mean, x).argmax(-1), network.outputs)
+    spec = class_robust(ball(x, 0.15 if len(shape) > 1 else 0.06), network.forward(mean, x).argmax(-1), network.outputs)
     return Problem(network, Normal(mean, std * uniform(network.size, generator=generator)), spec)
 
 
