@@ -327,7 +327,10 @@ def test_bisection_keeps_its_limits_and_what_is_proved(monkeypatch: pytest.Monke
     assert bool((lower_bounds(cut_short) <= lower_bounds(full) + 1e-12).all())
 
 
-@pytest.mark.parametrize(("options", "word"), [({"nodes": 0}, "nodes"), ({"time_limit": 0.0}, "time limit")])
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [({"nodes": 0}, "nodes"), ({"time_limit": 0.0}, "time limit"), ({"at_least": 1.5}, "threshold")],
+)
 def test_limits_that_make_no_sense_are_refused(options: dict[str, float], word: str) -> None:
     with pytest.raises(InputError, match=word):
         Concentration(effort=2, **options)

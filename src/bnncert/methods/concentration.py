@@ -48,6 +48,8 @@ class Concentration:
             raise InputError(f"nodes are {self.nodes}; give at least 1")
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time limit is {self.time_limit}; give seconds above 0")
+        if self.at_least is not None and not 0 <= self.at_least <= 1:
+            raise InputError(f"threshold is {self.at_least}; give a probability from 0 to 1")
 
     def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
         weights, components = gaussian_components(problem)
