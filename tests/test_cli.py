@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from bnncert.cli import main
 from bnncert.data import load_inputs
 from bnncert.files import read_tensors
 from bnncert.layers import Conv2d
+from bnncert.methods import refine as refine_module
 from bnncert.network import Network, cnn
 from bnncert.posterior import sample
 from bnncert.train import accuracy
@@ -284,6 +287,8 @@ WRONG = {
     "select outside": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "0:99"], "10 inputs"),
     "select words": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "all"], "select 'all'"),
     "no budget": (["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--budget", 0], "budget is 0"),
+    "no domains": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--nodes", 0], "nodes are 0"),
+    "no time": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--time-limit", 0], "time limit is 0"),
     "unknown effort": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 9], "effort is 9"),
     "negative seed": (["certify", "p", "--inputs", "x", "--eps", 0, "--seed", -1], "'--seed'"),
     "unknown option": (["certify", "p", "--inputs", "x", "--eps", 0, "--speed", 9], "--speed"),
@@ -418,6 +423,44 @@ def test_an_interrupted_training_goes_on(run: Run, tmp_path: Path, monkeypatch: 
     assert [found.name for found in tmp_path.iterdir()] == ["p.safetensors"]
     assert run(*command, tmp_path / "whole.safetensors")[0] == 0
     assert (tmp_path / "whole.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_branch_and_bound_from_the_command_line(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """Higher effort never widens an interval, and its certificates are accepted."""
+    bounds = []
+    for effort in (1, 2):
+        out = tmp_path / f"effort{effort}"
+        command = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.3, "--upper", "--out", out]
+        assert run(*command, "--effort", effort, *(["--nodes", 50, "--time-limit", 60] if effort > 1 else []))[0] == 0
+        bounds.append([json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()])
+        assert run("check", out, "--posterior", files["p"])[0] == 0
+    for one, two in zip(*bounds, strict=True):
+        assert one["lower"] - 1e-9 <= two["lower"] <= two["upper"] <= one["upper"] + 1e-9
+    assert sum(two["lower"] - one["lower"] for one, two in zip(*bounds, strict=True)) > 0
+
+
+def test_an_interrupted_search_reports_what_it_has(
+    run: Run, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs of the search are written, those after it are not begun, and the exit code says so."""
+    tightened, calls = refine_module.tighten, list[int]()
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return tightened(*arguments)
+
+    monkeypatch.setattr(refine_module, "tighten", interrupted)
+    monkeypatch.setattr("bnncert.cli.BATCH", 8)
+    monkeypatch.setattr("bnncert.methods.concentration.LOW", 0)
+    command = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.3, "--effort", 2, "--out", tmp_path / "out"]
+    code, text, error = run(*command)
+    assert (code, "Traceback" in error) == (130, False)
+    assert "interrupted" in error
+    assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 8
+    assert "results and certificates are in" in text
+    assert run("check", tmp_path / "out", "--posterior", files["p"])[0] == 0
 
 
 def shares(text: str) -> dict[str, tuple[float, float]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
+import threading
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -102,7 +106,13 @@ def certify(
         float | None, typer.Option(help="Regression: the output stays within this distance of y.")
     ] = None,
     upper: Annotated[bool, typer.Option("--upper", help="concentration: also certify an upper bound.")] = False,
-    effort: Annotated[int, typer.Option(help="concentration: 0 plain slopes, 1 optimised ones.")] = 1,
+    effort: Annotated[
+        int, typer.Option(help="concentration: 0 plain slopes, 1 optimised ones, 2 and 3 branch and bound too.")
+    ] = 1,
+    nodes: Annotated[
+        int | None, typer.Option(help="Effort 2, 3: most domains an input; 1,000 and 20,000 unless given.")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Effort 2, 3: seconds of branch and bound an input.")] = None,
     estimate: Annotated[int, typer.Option(help="Networks to draw for an estimate beside the certified interval.")] = 0,
     bound: Annotated[str, typer.Option(help="lbp, lbp-forward (as published) or ibp.")] = "lbp",
     samples: Annotated[int, typer.Option(help="Centres, the posterior's own first.")] = 50,
@@ -137,9 +147,12 @@ def certify(
         "mean_first": mean_first,
     }
     options |= {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only, "upper": upper, "effort": effort}
+    options |= {"nodes": nodes, "time_limit": time_limit}
     threshold = _threshold(at_least)
     network, weights = load_posterior(posterior)
     method = method or default_method(weights).name
+    if vnnlib is None and threshold is not None:
+        options |= {"at_least": float(threshold)}  # of each input; a file's threshold is on all its regions together
     chosen, weights = method_named(method, options), weights.to(_device(device))
     bounds: dict[str, tuple[float, float]]
     if vnnlib is not None:
@@ -150,6 +163,8 @@ def certify(
         chosen = method_named(method, options | {"upper": upper and query.exact})
         parts = [Problem(network, weights, specification.to(device)) for specification in query.specifications]
         results = _certify_parts(parts, chosen, seed, list(range(len(parts))), estimate, out)
+        if len(results) < len(parts):
+            raise typer.Exit(INTERRUPTED)
         show_results(results, f"{posterior.name}, {vnnlib.name}, method {chosen.name}", region="box")
         lower, at_most = jointly([(result.lower, result.upper) for result in results])
         bounds = {vnnlib.name: (lower, at_most if query.exact else 1.0)}
@@ -165,6 +180,8 @@ def certify(
         bounds = {_query_name(result, len(radii) > 1): (result.lower, result.upper) for result in results}
     if out:
         print(f"results and certificates are in {out}")
+    if len(results) < sum(map(len, parts)):
+        raise typer.Exit(INTERRUPTED)
     if threshold is not None and not show_answers(bounds, threshold):
         raise typer.Exit(1)
 
@@ -592,14 +609,14 @@ def _certify_parts(
     out: Path | None,
     several_radii: bool = False,
 ) -> list[Result]:
-    """Certify part by part under a progress bar, storing as it goes."""
+    """Certify part by part under a progress bar, storing as it goes; fewer results where it is interrupted."""
     from bnncert.certification import certify as certify_problem
     from bnncert.display import progress
     from bnncert.results import result_folder
 
     results: list[Result] = []
     folder = result_folder(out, several_radii) if out else nullcontext(lambda _: None)
-    with folder as store, progress("certifying") as bar:
+    with folder as store, progress("certifying") as bar, _noticing_interrupts() as interrupts:
         task = bar.add_task("certifying", total=len(indices), note="")
         for part in parts:
             names = indices[len(results) : len(results) + len(part)]
@@ -607,4 +624,25 @@ def _certify_parts(
             store(batch)
             results += batch
             bar.advance(task, len(batch))
+            if interrupts:
+                break  # the search gave what it had, and the inputs after it are not begun
     return results
+
+
+@contextmanager
+def _noticing_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C as ever, and a list that tells afterwards whether there was one: some methods end early instead."""
+    noticed: list[int] = []
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        noticed.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield noticed
+        return
+    before = signal.signal(signal.SIGINT, notice)
+    try:
+        yield noticed
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -117,6 +117,25 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
     return figure
 
 
+def draw_intervals(intervals: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str, title: str) -> Figure:
+    """One panel a name: the interval of every point (x, lower, upper), each kept until the next."""
+    figure = Figure(figsize=(3.1 * len(intervals), 3.2), layout="constrained")
+    axes = figure.subplots(1, len(intervals), squeeze=False)[0]
+    for axis, (name, points) in zip(axes, intervals.items(), strict=True):
+        across, lower, upper = zip(*points, strict=True)
+        axis.fill_between(across, lower, upper, step="post", color=SAFE)
+        for ends, line in ((upper, "certified upper bound"), (lower, "concentration")):
+            axis.step(across, ends, BROKEN.get(line, "-"), where="post", color=COLOURS[line], lw=1.6)
+        axis.set(xlabel=x)
+        axis.set_title(f"{name}: {lower[-1]:.2f} to {upper[-1]:.2f}", fontsize=10)
+        axis.margins(y=0.1)
+        axis.grid(color="#e6e6e6", lw=0.8)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel(y)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
     figure.draw_without_rendering()  # panels of equal aspect find their place in the second pass only

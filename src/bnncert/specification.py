@@ -76,6 +76,19 @@ class Region:
             size = size + reach
         return best - 2 * gamma(2 * rows.shape[-1] + 16) * size - TINY
 
+    def minimiser(self, rows: Tensor) -> Tensor:
+        """Where in the region rows·x [B, *shape] is small: its minimum, but for clipping of a ball. Not certified."""
+        corner = torch.where(rows > 0, self.box.lower, self.box.upper)
+        if self.is_box:
+            return corner
+        flat = rows.flatten(1)
+        if self.norm == "l1":
+            largest = flat.abs().argmax(1, keepdim=True)
+            flat = torch.zeros_like(flat).scatter(1, largest, flat.gather(1, largest).sign())
+        direction = flat / torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min(1e-300)
+        x = self.center - (self.eps.unsqueeze(1) * direction).reshape(self.center.shape)
+        return torch.minimum(torch.maximum(x, self.box.lower), self.box.upper)
+
 
 def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = None) -> Region:
     """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given; the box is rounded outward."""

@@ -12,14 +12,15 @@ import numpy as np
 from flint import arb, ctx
 
 from bnncert_check.arithmetic import BITS, Array, lower_float, require_ieee_arithmetic, upper_float
-from bnncert_check.concentration import Proof, failure
+from bnncert_check.concentration import Proof, failure, open_widths
 from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_safetensors
-from bnncert_check.layers import Activation, Conv
+from bnncert_check.layers import Activation, Conv, Dense
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox, alternating_mass, cells_mass, cut
 from bnncert_check.model import Model, Posterior
 from bnncert_check.predictive import direction_means, network_means, softmax_means
 from bnncert_check.region import Region, point_region, read_region
+from bnncert_check.splits import Tree, covers
 from bnncert_check.verdict import ACCEPT, ERROR, MEAN, P_SAFE, SOFTMAX, Bounds, CannotCheck, Reason, Rejected, Verdict
 
 SCHEMA = "bnncert-certificate/1"
@@ -273,11 +274,33 @@ def _concentration(components: list[dict[str, Any]], tensors: Tensors, question:
     for i, (weight, posterior, entry) in enumerate(zip(model.weights, model.components, components, strict=True)):
         if posterior.family not in ("normal", "low-rank-normal"):
             raise CannotCheck("unsupported", f"concentration needs a Gaussian posterior, not {posterior.family}")
-        proof = _proof(entry["lower"], f"c{i}.", tensors, len(question.rows), model)
-        failing = failure(model, posterior, question.region, question.rows, question.offsets, proof)
+        failing = _failure(entry["lower"], f"c{i}.", tensors, question, model, posterior)
         lower += arb(weight) * arb(max(lower_float(1 - failing), 0.0))
         upper += arb(weight) * (_upper(entry["upper"], i, tensors, question, model, posterior) if entry["upper"] else 1)
     return lower_float(lower / total), min(upper_float(upper / total), 1.0)
+
+
+def _failure(
+    entry: dict[str, Any], prefix: str, tensors: Tensors, question: Question, model: Model, posterior: Posterior
+) -> arb:
+    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut."""
+    region = question.region
+    if "at" not in entry:
+        proof = _proof(entry, prefix, tensors, len(question.rows), model)
+        return failure(model, posterior, region, question.rows, question.offsets, proof)
+    at, dimension = float.fromhex(entry["at"]), _index(entry["dimension"], len(region.x))
+    if not region.lower[dimension] <= at <= region.upper[dimension]:
+        raise Rejected("region-empty", f"the cut of {prefix!r} leaves one of its parts empty")
+    below, above = region.upper.copy(), region.lower.copy()
+    below[dimension], above[dimension] = at, at
+    parts = {"below": replace(region, upper=below), "above": replace(region, lower=above)}
+    return sum(
+        (
+            _failure(entry[side], f"{prefix}{number}", tensors, replace(question, region=part), model, posterior)
+            for number, (side, part) in enumerate(parts.items())
+        ),
+        arb(0),
+    )
 
 
 def _upper(
@@ -317,7 +340,33 @@ def _proof(entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, mode
         own = f"{prefix}row_slopes{layer.position}"
         if own in tensors:
             proof.rows[layer.position] = _slopes(tensors, own, (rows, width))
-    return proof
+    return _with_trees(proof, entry, prefix, tensors, rows, model) if "trees" in entry else proof
+
+
+def _with_trees(proof: Proof, entry: dict[str, Any], prefix: str, tensors: Tensors, rows: int, model: Model) -> Proof:
+    """The proof with its leaves, which must cover the region."""
+    name, total = f"{prefix}open", sum(open_widths(model).values())
+    numbered = _whole(tensors, name, tensors[name].shape[:1]).astype(np.int64)
+    if not ((numbered >= 0) & (numbered < total)).all() or len(np.unique(numbered)) != len(numbered):
+        raise CannotCheck("malformed", f"tensor {name!r} does not number neurons, each once")
+    trees = {}
+    for tree in entry["trees"]:
+        own = f"{prefix}tree{_index(tree['row'], rows)}."
+        trees[tree["row"]] = _with_common(_tree(own, tensors, len(numbered)), tree["scale"], own, tensors, model)
+    return replace(proof, open=numbered, trees=trees)
+
+
+def _tree(prefix: str, tensors: Tensors, count: int) -> Tree:
+    leaves, depth = tensors[f"{prefix}paths"].shape
+    paths = _whole(tensors, f"{prefix}paths", (leaves, depth)).astype(np.int64)
+    multipliers = numbers(tensors, f"{prefix}multipliers", (leaves, depth))
+    if not (np.abs(paths) <= count).all():
+        raise CannotCheck("malformed", f"tensor '{prefix}paths' splits neurons that are not listed")
+    if not (multipliers >= 0).all():
+        raise Rejected("multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0")
+    if not covers(paths):
+        raise Rejected("leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree")
+    return Tree(paths, multipliers, _slopes(tensors, f"{prefix}slopes", (leaves, count)))
 
 
 def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:
@@ -325,3 +374,19 @@ def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...]) -> Array:
     if not ((slopes >= 0) & (slopes <= 1)).all():
         raise Rejected("slope-out-of-range", f"tensor {name!r} holds a slope outside [0, 1]")
     return slopes
+
+
+def _with_common(tree: Tree, scale: str | None, prefix: str, tensors: Tensors, model: Model) -> Tree:
+    """The tree with what the common-noise bound needs, whatever it is as long as λ is positive."""
+    if scale is None:
+        return tree
+    value = float.fromhex(scale)
+    if not 0 < value < math.inf:
+        raise Rejected("threshold-not-positive", f"the scale of {prefix!r} is {value}")
+    rows, centers = dict[int, Array](), dict[int, Array]()
+    for layer in model.layers:
+        if isinstance(layer, Dense):
+            for found, word, size in ((rows, "rows", layer.outputs), (centers, "centers", layer.inputs)):
+                if (name := f"{prefix}{word}{layer.position}") in tensors:
+                    found[layer.position] = numbers(tensors, name, (size,))
+    return replace(tree, scale=value, rows=rows, centers=centers)

@@ -5,12 +5,14 @@ With W = μ + Δ and rows A on z = Wh, h in hc ± hr, and s_j² = Σ_i A_i² σ_
     m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer, at the input A·c - Σ_j r_j E|A_j + g_j|
     L² = Σ_layers Σ_j s_j² max|h_j|² + Σ_q (|a_q·hc| + |a_q|·hr)²
 
-    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1.
+    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1,
+
+for a row with a tree the sum of q over its leaves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -18,24 +20,42 @@ from flint import arb
 from numpy.typing import NDArray
 
 from bnncert_check.activations import image, lines
-from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sqrt_up, sum_error, up, upper_float
+from bnncert_check.arithmetic import (
+    ETA,
+    UNIT,
+    Array,
+    dot_down,
+    dot_up,
+    down,
+    lower_float,
+    sqrt_up,
+    sum_error,
+    up,
+    upper_float,
+)
 from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
 from bnncert_check.linear import ActivationStep, Interval, MaxStep, center_radius, maximum, unit_rows, with_one
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
+from bnncert_check.splits import Leaf, SplitStep, Tree, leaf_of, split_step
 from bnncert_check.tails import expected_magnitude, normal_tail
 from bnncert_check.verdict import CannotCheck
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own."""
+    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own.
+
+    `trees` by output row, on the neurons `open` of all (leaky) ReLUs, numbered through.
+    """
 
     t: float
     lower: dict[int, Array]
     upper: dict[int, Array]
     rows: dict[int, Array]
     refined: dict[int, NDArray[np.bool_]]  # by position of a convolution: the neurons with rows of their own
+    open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    trees: dict[int, Tree] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,15 +82,19 @@ class Tally:
     input_std: Array | None = None
 
 
-Step = NoisyStep | ActivationStep | MaxStep
+Step = NoisyStep | ActivationStep | SplitStep | MaxStep
 Functional = tuple[Array, Array]  # m from below and L from above
 
 
 def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
     """An upper bound of the probability that some row is not positive somewhere on the region."""
-    (value, lipschitz), total = functionals(model, posterior, region, rows, offsets, proof)
-    for m, L in zip(value.tolist(), lipschitz.tolist(), strict=True):  # noqa: N806 (the formula's name)
-        total += _row_failure(m, L)
+    steps, ends = _trace(model, posterior, region, proof)
+    (value, lipschitz), total = _rows(model, steps, region, rows, offsets, proof), ends * normal_tail(arb(proof.t))
+    for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
+        if r in proof.trees:
+            total += _tree_failure(model, steps, region, rows[r], offsets[r], proof, proof.trees[r])
+        else:
+            total += _row_failure(m, L)
     return total
 
 
@@ -79,9 +103,86 @@ def functionals(
 ) -> tuple[Functional, arb]:
     """m and L of the rows, and an upper bound of the probability that one of the hidden intervals fails."""
     steps, ends = _trace(model, posterior, region, proof)
-    steps = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
-    value, lipschitz = _functional(steps, region, rows)
-    return (down(value + offsets), lipschitz), ends * normal_tail(arb(proof.t))
+    return _rows(model, steps, region, rows, offsets, proof), ends * normal_tail(arb(proof.t))
+
+
+def _rows(model: Model, steps: list[Step], region: Region, rows: Array, offsets: Array, proof: Proof) -> Functional:
+    own = [_for_rows(step, layer, proof) for step, layer in zip(steps, model.layers, strict=True)]
+    value, lipschitz = _functional(own, region, rows)
+    return down(value + offsets), lipschitz
+
+
+def _tree_failure(
+    model: Model, steps: list[Step], region: Region, row: Array, offset: float, proof: Proof, tree: Tree
+) -> arb:
+    """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their maximum."""
+    widths, found = open_widths(model), []
+    for number in range(len(tree.paths)):
+        own = _leaf_steps(model, steps, leaf_of(tree, number, proof.open, widths))
+        coefficients, tally = _walk(own, row[None])
+        value, lipschitz = _conclude(own, region, coefficients[0], tally)
+        deviation = _deviation(model, own, coefficients[1:], tree) if tree.scale else 0.0
+        found.append((float(down(value + offset)[0]), float(lipschitz[0]), deviation))
+    if tree.scale:
+        return _common_failure(found, arb(tree.scale))
+    return sum((_row_failure(m, L) for m, L, _ in found), arb(0))
+
+
+def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb:
+    """Q(-EF / max L) with EF <= λ⁻¹ log Σ exp(-λm + λ²D²/2): the leaves' largest -Ψ is convex too."""
+    total = sum(((scale * (scale * arb(d) ** 2 / 2 - arb(m))).exp() for m, _, d in leaves), arb(0))
+    # numpy's maximum: Python's would pass over a NaN
+    return _row_failure(lower_float(-(total.log() / scale)), float(np.max([lipschitz for _, lipschitz, _ in leaves])))
+
+
+def _deviation(model: Model, steps: list[Step], coefficients: list[Array], tree: Tree) -> float:
+    """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j² over the layers."""
+    parts = np.zeros((3, 1))
+    for layer, step, rows in zip(model.layers, steps, coefficients, strict=True):
+        if not isinstance(step, NoisyStep) or (step.variance is None and step.factors is None):
+            continue
+        if not isinstance(layer, Dense) or step.variance is None or step.factors is not None:
+            raise CannotCheck("unsupported", "common noise is for independent weights of dense layers")
+        center, radius = center_radius(with_one(step.h))
+        common = tree.rows[layer.position]
+        own = up(np.abs(rows - common))
+        moved = np.zeros_like(center)
+        if step.region is None:
+            moved[:-1] = up(np.abs(center[:-1] - tree.centers[layer.position]))
+        sides = ((own, np.abs(center)), (np.abs(common)[None], moved), (np.abs(rows), radius))
+        for i, (a, h) in enumerate(sides):
+            variances = pull_up(layer, step.variance, up(a * a))
+            parts[i] = up(parts[i] + dot_up(variances, up(h * h)))
+    return float(up(up(sqrt_up(parts[0]) + sqrt_up(parts[1])) + sqrt_up(parts[2]))[0])
+
+
+def open_widths(model: Model) -> dict[int, int]:
+    """The neurons of every (leaky) ReLU, by position."""
+    width, widths = 0, {}
+    for layer in model.layers:
+        if not isinstance(layer, Activation):
+            width = layer.outputs
+        elif layer.slope is not None:
+            widths[layer.position] = width
+    return widths
+
+
+def _leaf_steps(model: Model, steps: list[Step], leaf: Leaf) -> list[Step]:
+    """The root's steps with the leaf's signs; up to the next linear layer, boxes are those of the leaf."""
+    h: Interval | None = None
+    changed: list[Step] = []
+    for layer, root in zip(model.layers, steps, strict=True):
+        step = root
+        if isinstance(root, ActivationStep) and isinstance(layer, Activation):
+            h = None
+            if layer.position in leaf.signs:
+                step, h = split_step(layer, root, leaf, _dead(layer, root.h))
+        elif isinstance(layer, MaxPool):
+            step, h = (root, None) if h is None else (MaxStep(layer, h), maximum(layer, h))
+        elif isinstance(root, NoisyStep) and h is not None:
+            step, h = replace(root, h=h), None
+        changed.append(step)
+    return changed
 
 
 def _row_failure(m: float, lipschitz: float) -> arb:
@@ -184,19 +285,29 @@ def _one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
 
 def _functional(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
     """m from below and L from above of rows·(last step's output), [R]; L is 0 only where nothing is random."""
-    noisy = [step for step in steps if isinstance(step, NoisyStep)]
-    rank = max((len(step.factors) for step in noisy if step.factors is not None), default=0)
-    zero, none = np.zeros(len(rows)), np.zeros((len(rows), rank))
-    tally = Tally(zero, zero, none, none)
+    coefficients, tally = _walk(steps, rows)
+    return _conclude(steps, region, coefficients[0], tally)
+
+
+def _walk(steps: list[Step], rows: Array) -> tuple[list[Array], Tally]:
+    """The rows on the input and then on every step's output, and what was gathered on the way."""
+    ranks = [len(step.factors) for step in steps if isinstance(step, NoisyStep) and step.factors is not None]
+    zero, none = np.zeros(len(rows)), np.zeros((len(rows), max(ranks, default=0)))
+    tally, coefficients = Tally(zero, zero, none, none), [rows]
     for step in reversed(steps):
         if isinstance(step, NoisyStep):
             rows, tally = _pull(step, rows, tally)
         else:
             rows, gained = step.pull(rows)
             tally = replace(tally, value=down(tally.value + gained))
+        coefficients.append(rows)
+    return coefficients[::-1], tally
+
+
+def _conclude(steps: list[Step], region: Region, rows: Array, tally: Tally) -> tuple[Array, Array]:
     value = down(tally.value + _minimum(region, rows, tally.input_std))
-    if all(step.variance is None and step.factors is None for step in noisy):
-        return value, zero
+    if all(step.variance is None and step.factors is None for step in steps if isinstance(step, NoisyStep)):
+        return value, np.zeros(len(rows))
     shared = up(np.abs(tally.center) + tally.radius)
     return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
 

@@ -25,7 +25,7 @@ Tensors: TypeAlias = dict[str, NDArray[Any]]
 KEY = "bnncert"  # the metadata key that holds our header
 LARGEST_HEADER = 100 * 2**20
 LARGEST_FILE = 16 * 2**30  # unpacked; more is taken for a zip bomb
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "<i1"}
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "<i1", "I32": "<i4"}
 UNREADABLE = (
     OSError,
     ValueError,

@@ -27,6 +27,7 @@ class Dense:
     outputs: int
     bias: bool
     start: int
+    position: int = 0  # among all layers
 
     @property
     def size(self) -> int:

@@ -164,7 +164,7 @@ def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position
             raise CannotCheck("malformed", f"{kind} has slope {slope}")
     elif kind == "Dense":
         inputs, outputs = (_whole(fields.pop(name), 1) for name in ("inputs", "outputs"))
-        layer, expected = Dense(inputs, outputs, _flag(fields.pop("bias")), start), (inputs,)
+        layer, expected = Dense(inputs, outputs, _flag(fields.pop("bias")), start, position), (inputs,)
     elif kind in ("Conv2d", "AvgPool2d", "MaxPool2d"):
         kernel, stride = (_pair(fields.pop(name), 1) for name in ("kernel", "stride"))
         expected = (shape[0], *shape[1:3])

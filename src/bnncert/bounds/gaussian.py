@@ -192,7 +192,32 @@ class NoisyLinear:
         return replace(tally, value=tally.value - MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
 
 
-Step: TypeAlias = NoisyLinear | ActivationStep | FlattenStep | MaxPoolStep
+@dataclass(frozen=True, eq=False)
+class SplitStep:
+    """An activation where some neurons have a known sign: A f(z) >= (A' - β∘s) z + constant wherever s∘z >= 0.
+
+    `lines` gives A' and the constant, for intervals that end at 0 where a neuron is split; β >= 0.
+    """
+
+    lines: ActivationStep
+    multipliers: Tensor  # β∘s [B, R, n]
+
+    @property
+    def shape(self) -> Shape:
+        return self.lines.shape
+
+    def __getitem__(self, index: Tensor) -> SplitStep:
+        return SplitStep(self.lines[index], self.multipliers[index])
+
+    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        pulled, constant = self.lines.pull(rows)
+        flat = pulled.flatten(2)
+        # The difference is rounded once, and the next step takes what comes out as exact.
+        rounding = 2 * UNIT * dot(flat.abs() + self.multipliers.abs(), self.lines.z.magnitude)
+        return (flat - self.multipliers).reshape(pulled.shape), constant - rounding - TINY
+
+
+Step: TypeAlias = NoisyLinear | ActivationStep | SplitStep | FlattenStep | MaxPoolStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,16 +277,19 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
     parts = list(zip(network.split(posterior.mean), layer_noises(network, posterior), strict=True))
     random = next((i for i, (_, noise) in enumerate(parts) if noise.random), len(parts) - 1)
     start = Trace([], _no_charge(region), {})
-    traced, h = _extend(network, parts, region, start, region.box, range(random), 0.0, None)
+    traced, h = _extend(network, parts, region, start, region.box, range(random), _no_charge(region), None)
     first = None
     if isinstance(network.layers[random], Dense) and random + 1 < len(network.layers):
         first = dense_functional([*traced.steps, _noisy_linear(network, parts, random, h, region)], region)
     return Prefix(parts, traced.steps, h, traced.refined, first)
 
 
-def trace(network: Network, posterior: Gaussian, region: Region, t: float, known: Prefix | None = None) -> Trace:
-    """Hidden intervals at threshold t, each side of each neuron charged Q(t)."""
+def trace(
+    network: Network, posterior: Gaussian, region: Region, t: float | Tensor, known: Prefix | None = None
+) -> Trace:
+    """Hidden intervals at threshold t (or one an input, [B]), each side of each neuron charged Q(t)."""
     known = known or prefix(network, posterior, region)
+    t = torch.as_tensor(t, dtype=torch.float64, device=region.center.device).expand(len(region))
     start = Trace(known.steps, _no_charge(region), known.refined)
     layers = range(len(known.steps), len(network.layers))
     traced, _ = _extend(network, known.parts, region, start, known.h, layers, t, known.first)
@@ -279,12 +307,12 @@ def _extend(
     traced: Trace,
     h: Box,
     layers: range,
-    t: float,
+    t: Tensor,
     first: Functional | None,
 ) -> tuple[Trace, Box]:
     """The trace with more layers, and the box of what they give; `first`: functionals of the first one, if known."""
     steps, charge, refined = list(traced.steps), traced.charge, dict(traced.refined)
-    q = float(normal_tail_up(torch.tensor(t, dtype=torch.float64)))
+    q = normal_tail_up(t)
     for i in layers:
         layer = network.layers[i]
         if isinstance(layer, Linear):
@@ -308,7 +336,7 @@ def _extend(
 
 
 def _neurons(
-    steps: list[Step], region: Region, t: float, following: Layer, known: Functional | None
+    steps: list[Step], region: Region, t: Tensor, following: Layer, known: Functional | None
 ) -> tuple[Functional, Tensor | None]:
     """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows, if not all had.
 
@@ -399,14 +427,26 @@ def bytes_a_row(steps: Sequence[Step], batch: int) -> int:
 
 def functional(steps: list[Step], region: Region, rows: Tensor) -> Functional:
     """The functionals of rows·(last step's output); rows [B or 1, R, m]."""
+    coefficients, tally = walk(steps, rows)
+    return conclude(steps, region, coefficients[0], tally)
+
+
+def walk(steps: list[Step], rows: Tensor) -> tuple[list[Tensor], Tally]:
+    """The rows pulled back, on the input and then on each step's output, and what was gathered on the way."""
     zero = torch.zeros(1, rows.shape[1], dtype=torch.float64, device=rows.device)
-    tally = Tally(zero, zero)
+    tally, coefficients = Tally(zero, zero), [rows]
     for step in reversed(steps):
         if isinstance(step, NoisyLinear):
             rows, tally = step.pull(rows, tally)
         else:
             rows, constant = step.pull(rows)
             tally = replace(tally, value=tally.value + constant)
+        coefficients.append(rows)
+    return coefficients[::-1], tally
+
+
+def conclude(steps: list[Step], region: Region, rows: Tensor, tally: Tally) -> Functional:
+    """The functional of a walk that arrived at the input with `rows`."""
     terms = sum(step.terms + step.noise.rank for step in steps if isinstance(step, NoisyLinear))
     value = tally.value + _minimum(region, rows.flatten(2), tally.input_std, terms)
     squared = tally.variance
@@ -458,7 +498,7 @@ def _noisy_linear(network: Network, parts: Parts, position: int, h: Box, region:
     return NoisyLinear(layer, shape, mean, bias, noise, h, size, region if first else None)
 
 
-def _interval(found: Functional, t: float, following: Layer) -> tuple[Box, Tensor]:
+def _interval(found: Functional, t: Tensor, following: Layer) -> tuple[Box, Tensor]:
     """[value - tL] on both sides, and the number of sides [B] that may fail.
 
     A side without noise cannot fail, and the lower side of a neuron that is off under ReLU is never used.
@@ -470,15 +510,16 @@ def _interval(found: Functional, t: float, following: Layer) -> tuple[Box, Tenso
     return Box(lower, upper), (used.sum(1) + noisy[:, width:].sum(1)).double()
 
 
-def _ends(found: Functional, t: float) -> tuple[Tensor, Tensor]:
+def _ends(found: Functional, t: Tensor) -> tuple[Tensor, Tensor]:
     width = found.value.shape[1] // 2
-    ends = found.value - t * found.lipschitz * (1 + 4 * UNIT) - TINY
+    ends = found.value - t.unsqueeze(-1) * found.lipschitz * (1 + 4 * UNIT) - TINY
     lower, upper = ends[:, :width] - UNIT * ends[:, :width].abs(), -ends[:, width:]
     return lower, upper + UNIT * upper.abs()
 
 
-def _better(first: Functional, second: Functional, t: float) -> Functional:
+def _better(first: Functional, second: Functional, t: Tensor) -> Functional:
     """Per neuron and side, the one with the better end."""
+    t = t.unsqueeze(-1)
     better = second.value - t * second.lipschitz > first.value - t * first.lipschitz
     value = torch.where(better, second.value, first.value)
     return Functional(value, torch.where(better, second.lipschitz, first.lipschitz))

@@ -133,12 +133,13 @@ class ActivationStep:
     """A f(z) >= A⁺ (lower line) + A⁻ (upper line); lower slopes are one a neuron [B, n] or one a row too [B, R, n]."""
 
     relaxation: Relaxation
+    z: Box  # [B, n], the interval that the lines are for
     size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
     shape: Shape  # of the activations; lines are over the flattened ones
 
     def __getitem__(self, index: Tensor | slice) -> ActivationStep:
         """For some of the inputs."""
-        return ActivationStep(self.relaxation[index], self.size[index], self.shape)
+        return ActivationStep(self.relaxation[index], self.z[index], self.size[index], self.shape)
 
     def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         lines = self.relaxation
@@ -296,7 +297,7 @@ def activation_step(activation: Activation, z: Box) -> ActivationStep:
     flat = z.reshape(len(z.lower), -1)
     lines = relax(activation, flat)
     lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
-    return ActivationStep(lines, flat.magnitude + lift, tuple(z.shape[1:]))
+    return ActivationStep(lines, flat, flat.magnitude + lift, tuple(z.shape[1:]))
 
 
 def _refined(steps: list[Step], region: Region, z: Box, chosen: Tensor | None) -> Box:

@@ -9,6 +9,7 @@ from bnncert.experiments.fig4 import FIG4
 from bnncert.experiments.fig5 import FIG5
 from bnncert.experiments.noise import NOISE
 from bnncert.experiments.radii import RADII
+from bnncert.experiments.refinement import REFINEMENT
 from bnncert.experiments.run import Experiment, Setting, run
 from bnncert.experiments.runtime import RUNTIME
 from bnncert.experiments.sigma import SIGMA
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "fig5": FIG5,
     "runtime": RUNTIME,
     "radii": RADII,
+    "refinement": REFINEMENT,
     "epsilon": EPSILON,
     "sigma": SIGMA,
     "size": SIZE,

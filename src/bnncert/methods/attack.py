@@ -44,12 +44,15 @@ def pgd(problem: Problem, weights: Tensor, start: Tensor | None = None, steps: i
     return best
 
 
-def surviving(problem: Problem, weights: Tensor, seed: int = 0) -> tuple[float, float]:
-    """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive the attack."""
+def surviving(problem: Problem, weights: Tensor, seed: int = 0, start: Tensor | None = None) -> tuple[float, float]:
+    """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive the attack.
+
+    start: points [B, *shape] of the regions, known counterexamples say, from which attacks go on too.
+    """
     each = 8 * 8 * len(weights) * sum(math.prod(shape) for shape in problem.network.shapes)
 
     def attack(part: slice) -> Tensor:
-        found = pgd(problem[part], weights, seed=seed)
+        found = pgd(problem[part], weights, None if start is None else start[part], seed=seed)
         clean = problem[part].margins(weights).amin(-1) > 0
         return torch.stack([clean.double().sum(), (found.margins > 0).double().sum()])
 

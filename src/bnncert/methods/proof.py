@@ -11,7 +11,7 @@ case. Each threshold t gives a bound of the same number, so every input takes th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -34,12 +34,49 @@ DECIDED = 1e-9  # failure of all rows together below which better slopes cannot 
 
 
 @dataclass(frozen=True, eq=False)
+class Common:
+    """What the common-noise bound chose: λ, and by position of a random layer the reference's rows and centres."""
+
+    scale: float
+    rows: dict[int, Tensor]
+    centers: dict[int, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of each.
+
+    paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open neuron, from 1; 0 after
+    the last. multipliers [leaves, depth] belong to the splits, slopes [leaves, U] to the open neurons. The row's
+    failure is the sum over the leaves, or with `common` that of their maximum.
+    """
+
+    paths: Tensor
+    multipliers: Tensor
+    slopes: Tensor
+    common: Common | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A region in two: where coordinate `dimension` (of the flattened input) is at most `at`, and where it is at least
+    that, each with a proof."""
+
+    dimension: int
+    at: float
+    below: Proof
+    above: Proof
+
+
+@dataclass(frozen=True, eq=False)
 class Proof:
     """P_safe, or a mean, is at least `bound` for one input, by threshold t and these slopes of the activations, each by
     layer position.
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
-    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all.
+    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
+    trees: by output row, where it was refined, on the neurons `open` [U] as numbered by `domains.Roots`. cut: the
+    region in two instead, and nothing else counts.
     """
 
     bound: float
@@ -48,6 +85,9 @@ class Proof:
     upper_slopes: dict[int, Tensor]
     row_slopes: dict[int, Tensor]
     refined: dict[int, Tensor]
+    open: Tensor | None = None
+    trees: dict[int, Tree] = field(default_factory=dict)
+    cut: Cut | None = None
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:

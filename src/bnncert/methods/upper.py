@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bnncert.bounds.batching import in_batches
 from bnncert.correlated import Gaussian
-from bnncert.methods.attack import pgd
+from bnncert.methods.attack import pgd, project
 from bnncert.methods.proof import Proof, prove
 from bnncert.posterior import sample
 from bnncert.problem import Problem
@@ -35,16 +35,23 @@ class Refutation:
     proof: Proof
 
 
-def refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
-    """A certified upper bound for every input where an attack breaks the mean network; None elsewhere."""
+def refute(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None) -> list[Refutation | None]:
+    """A certified upper bound for every input where an attack breaks the mean network; None elsewhere.
+
+    start: points [B, *shape] near the regions from which attacks go on too.
+    """
     each = 8 * 8 * (1 + SAMPLED) * sum(math.prod(shape) for shape in problem.network.shapes)
     device = problem.specification.rows.device
-    parts = in_batches(lambda part: _refute(problem[part], posterior, seed), len(problem), each, device)
+
+    def attack(part: slice) -> list[Refutation | None]:
+        return _refute(problem[part], posterior, seed, None if start is None else start[part])
+
+    parts = in_batches(attack, len(problem), each, device)
     return [found for part in parts for found in part]
 
 
-def _refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation | None]:
-    points, rows = counterexamples(problem, posterior, seed)
+def _refute(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None) -> list[Refutation | None]:
+    points, rows = counterexamples(problem, posterior, seed, start)
     found: list[Refutation | None] = [None] * len(problem)
     spec = problem.specification
     broken = (rows >= 0).nonzero().squeeze(1)
@@ -62,10 +69,13 @@ def _refute(problem: Problem, posterior: Gaussian, seed: int) -> list[Refutation
     return found
 
 
-def counterexamples(problem: Problem, posterior: Gaussian, seed: int) -> tuple[Tensor, Tensor]:
+def counterexamples(
+    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """For each input the worst point [B, *shape] for the mean network, and the row that fails there, -1 if none."""
     networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
-    attack = pgd(problem, networks, seed=seed)
+    inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
+    attack = pgd(problem, networks, inside, seed=seed)
     margins = problem.specification.margins(problem.network.forward(posterior.mean, attack.points))  # [S, B, R]
     smallest, rows = margins.min(-1)
     worst = smallest.argmin(0)

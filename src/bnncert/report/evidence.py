@@ -89,21 +89,36 @@ def _concentration(evidence: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     for i, component in enumerate(evidence["components"]):
         several = len(evidence["components"]) > 1
         name = f"Component {i} (weight {float.fromhex(component['weight']):.6g}): " if several else ""
-        words.append(name + _lower(component["lower"]))
+        words.append(name + _lower(component["lower"], tensors, f"c{i}."))
         if component["upper"]:
             words.append(name + _upper(component["upper"], tensors["rows"]))
     return words
 
 
-def _lower(proof: Mapping[str, Any]) -> str:
-    probability, t = float.fromhex(proof["probability"]), float.fromhex(proof["t"])
+def _lower(proof: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str) -> str:
+    probability = float.fromhex(proof["probability"])
     if not probability > 0:
         return "No lower bound above 0 was found."
+    if "at" in proof:
+        count = _parts(proof)
+        return f"The region is cut into {count} parts, each with a proof; their failures sum to {1 - probability!r}."
+    t, trees = float.fromhex(proof["t"]), proof.get("trees", [])
+    if trees:
+        leaves = sum(len(tensors[f"{prefix}tree{tree['row']}.paths"]) for tree in trees)
+        some = f"{leaves} {'leaf' if leaves == 1 else 'leaves'} for {len(trees)} {'row' if len(trees) == 1 else 'rows'}"
+        return (
+            f"With probability at least {probability!r} every hidden neuron stays in its interval (threshold "
+            f"t = {t:g}) and every output row is positive on the whole region, by branch and bound: {some}."
+        )
     slopes = ", with slopes optimised for every row" if proof["rows_optimised"] else ""
     return (
         f"With probability at least {probability!r} every hidden neuron stays in its interval (threshold t = {t:g}) "
         f"and every output row is positive on the whole region{slopes}."
     )
+
+
+def _parts(proof: Mapping[str, Any]) -> int:
+    return _parts(proof["below"]) + _parts(proof["above"]) if "at" in proof else 1
 
 
 def _upper(upper: Mapping[str, Any], rows: Tensor) -> str:
