@@ -478,6 +478,16 @@ def test_the_commands(campaign: Path, tmp_path: Path, run: Run, monkeypatch: pyt
     code, _, err = run("report", "campaign")
     assert (code, "speaks of 2 posteriors" in err) == (2, True)
     assert run("report", "campaign", "--posterior", posterior)[0] == 0
+    page = tmp_path / "campaign" / "report.html"
+    everything = page.read_text()
+    assert run("report", "campaign", "--posterior", posterior, "--eps", 0.2)[0] == 0
+    assert "accepted" in page.read_text()
+    assert len(page.read_text()) < len(everything)
+    code, _, err = run("report", "campaign", "--posterior", posterior, "--eps", 0.3)
+    assert (code, "has 0 such results" in err) == (2, True)
+    save_posterior(tmp_path / "other.safetensors", mlp(4, 6, 3), Empirical(torch.zeros(1, 51, dtype=torch.float64)))
+    code, _, err = run("report", "campaign", "--posterior", "other.safetensors")
+    assert (code, "speaks of this posterior" in err) == (2, True)
     code, out, _ = run("export", "campaign", "--csv", "t.csv")
     assert (code, len((tmp_path / "t.csv").read_text().splitlines())) == (0, 1 + len(table(tmp_path / "campaign")))
     assert run("export", "campaign")[0] == 0

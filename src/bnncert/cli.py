@@ -258,11 +258,12 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Where to write the page; report.html in the folder by default.")
     ] = None,
+    eps: Annotated[float | None, typer.Option(help="Only the results of this radius.")] = None,
 ) -> None:
     """Write one HTML page about a folder of results, with the checker's verdicts if the folder holds check.json."""
     from bnncert.report import write_report
 
-    path = write_report(folder, posterior, out)
+    path = write_report(folder, posterior, out, eps)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
 
 

@@ -34,7 +34,7 @@ PAGE = "report.html"
 BYTES_EACH = 2_900  # of the page an input, for at least THOUSAND inputs; what does not fit is left out, and said so
 THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
-MOST = 50_000  # results that a browser opens with ease
+MOST = 20_000  # results on a page that browsers still open
 THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = ("digest of the posterior", "digest of the architecture", "kind of evidence", "made with")
@@ -48,22 +48,31 @@ MEANING = {
 }
 
 
-def write_report(folder: Path, posterior: Path | None = None, out: Path | None = None) -> Path:
+def write_report(
+    folder: Path, posterior: Path | None = None, out: Path | None = None, eps: float | None = None
+) -> Path:
     """Write the page of a result folder, by default into it, and return its path.
 
-    posterior: the posterior that was certified, for cross-sections through its centre.
+    posterior: the posterior that was certified, for cross-sections through its centre; of a campaign's folder the page
+    shows its results alone. eps: only those of this radius.
     """
     path = out or folder / PAGE
     model = load_posterior(posterior) if posterior else None
-    results = _reported(folder, read_results(folder), model[1].digest if model else None)
+    results = _about(folder, read_results(folder), model[1].digest if model else None)
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--out {str(path)!r} must be a file in a folder that exists")
     verdicts = read_verdicts(folder, results)
+    pairs = [(result, verdicts[i] if verdicts else None) for i, result in enumerate(results)]
+    shown = [(result, verdict) for result, verdict in pairs if eps in (None, result.eps)]
+    if not 0 < len(shown) <= MOST:
+        raise InputError(
+            f"{str(folder)!r} has {len(shown)} such results, a page shows 1 to {MOST}; choose another --eps"
+        )
     entries = []
     with progress("reading") as bar:
-        task = bar.add_task("reading", total=len(results), note="")
-        for i, result in enumerate(results):
-            entries.append(read_entry(folder, result, verdicts[i] if verdicts else None, model))
+        task = bar.add_task("reading", total=len(shown), note="")
+        for result, verdict in shown:
+            entries.append(read_entry(folder, result, verdict, model))
             bar.advance(task)
     page = render(folder, entries, unit(model[1]) if model else None)
     try:
@@ -73,21 +82,17 @@ def write_report(folder: Path, posterior: Path | None = None, out: Path | None =
     return path
 
 
-def _reported(folder: Path, results: list[StoredResult], posterior: str | None) -> list[StoredResult]:
-    """Of a folder with several posteriors the results of one, and of any folder no more than a page can show."""
+def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> list[StoredResult]:
+    """The results of one posterior, where the folder speaks of several."""
     named = {result.posterior for result in results} - {None}
-    if named and posterior is not None:
-        results = [result for result in results if result.posterior == posterior]
-    elif len(named) > 1:
+    if posterior is None and len(named) > 1:
         raise InputError(f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to report on")
-    if not results:
-        raise InputError(f"{str(folder)!r} has no results of this posterior; give --posterior one that was certified")
-    if len(results) > MOST:
+    kept = [result for result in results if not named or posterior in (None, result.posterior)]
+    if not kept:
         raise InputError(
-            f"{str(folder)!r} has {len(results)} results of this posterior and a page shows {MOST}; "
-            "export the table instead, or run a campaign that selects fewer"
+            f"nothing in {str(folder)!r} speaks of this posterior; give --posterior one that was certified"
         )
-    return results
+    return kept
 
 
 def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
