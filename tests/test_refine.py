@@ -12,7 +12,7 @@ from torch import Tensor
 from bnncert import Concentration, InputError, Normal, Problem, certify
 from bnncert.bounds.gaussian import trace
 from bnncert.layers import Activation, ReLU, Sigmoid, Tanh
-from bnncert.methods import bisection
+from bnncert.methods import bisection, concentration
 from bnncert.methods import refine as refine_module
 from bnncert.methods.bisection import bisect
 from bnncert.methods.domains import Domains, Tightened, evaluate, halves, roots, tighten, whole
@@ -265,6 +265,16 @@ def test_samples_agree_with_the_interval() -> None:
         results = certify(problem, Concentration(effort=2, upper=True, nodes=100))
         assert_below_truth(problem, torch.tensor([r.lower for r in results], dtype=torch.float64), seed)
     assert DRAWS == 3000
+
+
+def test_many_inputs_are_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same intervals, input by input, however many are searched at once."""
+    problem = open_problem(8, (9, 10, 3), batch=5, std=0.02)
+    method = Concentration(effort=2, upper=True, nodes=20)
+    whole = certify(problem, method)
+    monkeypatch.setattr(concentration, "AT_ONCE", 2)
+    for one, other in zip(whole, certify(problem, method), strict=True):
+        assert (one.lower, one.upper) == pytest.approx((other.lower, other.upper), abs=1e-3)
 
 
 def regression(seed: int, activation: Activation, std: float, norm: str = "linf") -> Problem:
