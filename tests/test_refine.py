@@ -60,11 +60,19 @@ def test_never_above_brute_force(block: int) -> None:
         assert_below_truth(problem, lower_bounds(refined(problem)), seed)
 
 
-@pytest.mark.parametrize("sizes", [(2, 5, 2), (3, 8, 3), (2, 4, 4, 2), (2, 3, 3, 3, 2)])
+@pytest.mark.slow
+def test_thousands_never_above_brute_force() -> None:
+    """1,000 networks with three inputs each."""
+    for seed in range(10_000, 11_000):
+        problem = wider(random_problem(seed, activations=PIECEWISE_LINEAR), seed)
+        assert_below_truth(problem, lower_bounds(refined(problem, nodes=20)), seed)
+
+
+@pytest.mark.parametrize("sizes", [(2, 5, 2), (3, 8, 3), (2, 4, 4, 2), (3, 6, 6, 6, 2)])
 def test_open_networks_never_above_brute_force(sizes: tuple[int, ...]) -> None:
     """Where branching does most: many open signs, narrow and wide posteriors."""
     gained = 0
-    for seed in range(16):
+    for seed in range(16 if len(sizes) < 5 else 8):
         problem = open_problem(seed, sizes, std=[0.001, 0.02, 0.1, 0.3][seed % 4])
         before = torch.tensor([p.probability for p in prove(problem, problem.posterior, 1)], dtype=torch.float64)
         lower = lower_bounds(refined(problem))
