@@ -101,8 +101,8 @@ offsets subtracted ¦ h.minimum(rows)) + offsets) ¦ h.minimum(rows)) - offsets)
 constants forgotten at a stop ¦ down(constant + step.h.minimum(rows)) ¦ step.h.minimum(rows)
 a stop at 0 ¦ np.full(len(rows), -np.inf) ¦ np.zeros(len(rows))
 concentration
-offsets subtracted ¦ (down(value + offsets), lipschitz) ¦ (down(value - offsets), lipschitz)
-Q(t) without its factor ¦ , ends * normal_tail ¦ , normal_tail
+offsets subtracted ¦ return down(value + offsets), lipschitz ¦ return down(value - offsets), lipschitz
+Q(t) without its factor ¦ return ends * normal_tail ¦ return normal_tail
 ends at half price ¦ ends * normal_tail(arb(proof.t)) ¦ ends * normal_tail(arb(proof.t)) / 2
 only the first row ¦ zip(value.tolist(), lipschitz.tolist(), strict=True) ¦ zip(value.tolist()[:1], lipschitz.tolist())
 the worst row instead of all ¦ total += _row_failure(m, L) ¦ total = max(total, _row_failure(m, L))
@@ -141,6 +141,10 @@ dual norms swapped ¦ if region.norm == "l2": ¦ if region.norm == "l1":
 l1 noise of one input ¦ up(_maximal_gain(rows.shape[-1]) * std.max(-1)) ¦ std.max(-1)
 sqrt(1/π) for sqrt(2/π) ¦ upper_float((2 / arb.pi()).sqrt()) ¦ upper_float((1 / arb.pi()).sqrt())
 sqrt(2 ln n) for sqrt(2 ln 2n) ¦ arb(2 * n).log() ¦ arb(n).log()
+only the first leaf ¦ for number in range(len(tree.paths)): ¦ for number in range(1):
+splits
+leaves need not cover ¦ return False ¦ return True
+multipliers of the other sign ¦ changed = pulled - self.multipliers ¦ changed = pulled + self.multipliers
 predictive
 margins for their negatives ¦ ((-margin).exp() for margin in margins) ¦ (margin.exp() for margin in margins)
 a softmax without itself ¦ return 1 / (1 + sum(((-margin) ¦ return 1 / (sum(((-margin)
@@ -223,6 +227,10 @@ row not negated ¦ rows, offsets = -question.rows[row ¦ rows, offsets = questio
 offset not negated ¦ -question.offsets[row : row + 1] ¦ question.offsets[row : row + 1]
 any threshold ¦ if not 0 < t < math.inf: ¦ if False:
 any slope ¦ if not ((slopes >= 0) & (slopes <= 1)).all(): ¦ if False:
+leaves unchecked ¦ if not covers(paths): ¦ if False:
+any multiplier ¦ if not (multipliers >= 0).all(): ¦ if False:
+only the part above a cut ¦ for number, (side, part) in enumerate(parts.items())
+    ¦ for number, (side, part) in [*enumerate(parts.items())][1:]
 folder
 claims without certificates ¦ if not nothing or result.get("status") == "decided": ¦ if False:
 lines need not repeat their claim ¦ {"lower": lower, "upper": upper, "eps": ¦ {"eps":
@@ -501,6 +509,35 @@ def shared_cases() -> Iterator[Case]:
         yield Case("shared noise", problem, evidence, (0, most), [(0.9, 1)])
 
 
+def leaves(neuron: int, paths: Any, multipliers: Any) -> Evidence:
+    """Branch and bound with splits of one neuron of two."""
+    kind, evidence, tensors = smooth(lower_slopes1=[0, 0], upper_slopes1=[0.5, 0.5])
+    evidence["components"][0]["lower"]["trees"] = [{"row": 0, "scale": None}]
+    tensors |= {"c0.open": [neuron], "c0.tree0.paths": paths, "c0.tree0.multipliers": multipliers}
+    return kind, evidence, tensors | {"c0.tree0.slopes": [[0.0]] * len(paths)}
+
+
+def in_two(at: float) -> Evidence:
+    """The region cut at a point, with the same slopes on both sides."""
+    kind, _, tensors = smooth(**{f"{side}{name}_slopes1": [0, 0] for side in (0, 1) for name in ("lower", "upper")})
+    parts = {side: {"t": (3.0).hex()} for side in ("below", "above")}
+    return kind, {"components": [{"lower": {"dimension": 0, "at": at.hex(), **parts}, "upper": None}]}, tensors
+
+
+def tree_cases() -> Iterator[Case]:
+    """y = 1.1 - 2 relu(-x) on |x| <= 1, with neurons x and -x: not safe at x = -1, but safe wherever x >= 0."""
+    proofs = {
+        "only where x >= 0": leaves(0, [[1]], [[1.0]]),
+        "where x >= 0, twice": leaves(0, [[1], [1]], [[1.0], [1.0]]),
+        "a negative multiplier": leaves(0, [[1], [-1]], [[1.0], [-1.0]]),
+        "a multiplier that would help with the other sign": leaves(1, [[-1], [1]], [[0.0], [2.0]]),
+        "two parts": in_two(0.0),
+    }
+    for name, proof in proofs.items():
+        mean = [1, -1, 0, 0, 0, -2, 1.1]
+        yield case(name, ((1, 2), "ReLU", (2, 1)), mean, 0.0, proof, 0, 0.5, eps=1)
+
+
 def mixture_cases() -> Iterator[Case]:
     """Components that are surely safe (1) or surely not (-1)."""
     p = Fraction(0.3) / (Fraction(0.3) + Fraction(0.7))
@@ -574,7 +611,7 @@ def form_cases() -> Iterator[Case]:
 
 @cache
 def cases() -> list[Case]:
-    groups = (line_cases, hidden_cases, shared_cases, mixture_cases, box_cases, form_cases)
+    groups = (line_cases, hidden_cases, shared_cases, tree_cases, mixture_cases, box_cases, form_cases)
     return [one for group in groups for one in group()]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from bnncert import Concentration, InputError, Normal, Problem, certify
 from bnncert.bounds.gaussian import trace
 from bnncert.layers import Activation, ReLU, Sigmoid, Tanh
-from bnncert.methods import bisection
+from bnncert.methods import bisection, concentration
 from bnncert.methods import refine as refine_module
 from bnncert.methods.bisection import bisect
 from bnncert.methods.domains import Domains, Tightened, evaluate, halves, roots, tighten, whole
@@ -60,11 +60,19 @@ def test_never_above_brute_force(block: int) -> None:
         assert_below_truth(problem, lower_bounds(refined(problem)), seed)
 
 
-@pytest.mark.parametrize("sizes", [(2, 5, 2), (3, 8, 3), (2, 4, 4, 2), (2, 3, 3, 3, 2)])
+@pytest.mark.slow
+def test_thousands_never_above_brute_force() -> None:
+    """1,000 networks with three inputs each."""
+    for seed in range(10_000, 11_000):
+        problem = wider(random_problem(seed, activations=PIECEWISE_LINEAR), seed)
+        assert_below_truth(problem, lower_bounds(refined(problem, nodes=20)), seed)
+
+
+@pytest.mark.parametrize("sizes", [(2, 5, 2), (3, 8, 3), (2, 4, 4, 2), (3, 6, 6, 6, 2)])
 def test_open_networks_never_above_brute_force(sizes: tuple[int, ...]) -> None:
     """Where branching does most: many open signs, narrow and wide posteriors."""
     gained = 0
-    for seed in range(16):
+    for seed in range(16 if len(sizes) < 5 else 8):
         problem = open_problem(seed, sizes, std=[0.001, 0.02, 0.1, 0.3][seed % 4])
         before = torch.tensor([p.bound for p in prove(problem, problem.posterior, 1)], dtype=torch.float64)
         lower = lower_bounds(refined(problem))
@@ -265,6 +273,16 @@ def test_samples_agree_with_the_interval() -> None:
         results = certify(problem, Concentration(effort=2, upper=True, nodes=100))
         assert_below_truth(problem, torch.tensor([r.lower for r in results], dtype=torch.float64), seed)
     assert DRAWS == 3000
+
+
+def test_many_inputs_are_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same intervals, input by input, however many are searched at once."""
+    problem = open_problem(8, (9, 10, 3), batch=5, std=0.02)
+    method = Concentration(effort=2, upper=True, nodes=20)
+    whole = certify(problem, method)
+    monkeypatch.setattr(concentration, "AT_ONCE", 2)
+    for one, other in zip(whole, certify(problem, method), strict=True):
+        assert (one.lower, one.upper) == pytest.approx((other.lower, other.upper), abs=1e-3)
 
 
 def regression(seed: int, activation: Activation, std: float, norm: str = "linf") -> Problem:

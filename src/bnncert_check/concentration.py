@@ -89,7 +89,7 @@ Functional = tuple[Array, Array]  # m from below and L from above
 def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
     """An upper bound of the probability that some row is not positive somewhere on the region."""
     steps, ends = _trace(model, posterior, region, proof)
-    (value, lipschitz), total = _rows(model, steps, region, rows, offsets, proof), ends * normal_tail(arb(proof.t))
+    (value, lipschitz), total = _rows(model, steps, region, rows, offsets, proof), _charge(ends, proof)
     for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
         if r in proof.trees:
             total += _tree_failure(model, steps, region, rows[r], offsets[r], proof, proof.trees[r])
@@ -103,7 +103,11 @@ def functionals(
 ) -> tuple[Functional, arb]:
     """m and L of the rows, and an upper bound of the probability that one of the hidden intervals fails."""
     steps, ends = _trace(model, posterior, region, proof)
-    return _rows(model, steps, region, rows, offsets, proof), ends * normal_tail(arb(proof.t))
+    return _rows(model, steps, region, rows, offsets, proof), _charge(ends, proof)
+
+
+def _charge(ends: int, proof: Proof) -> arb:
+    return ends * normal_tail(arb(proof.t))
 
 
 def _rows(model: Model, steps: list[Step], region: Region, rows: Array, offsets: Array, proof: Proof) -> Functional:

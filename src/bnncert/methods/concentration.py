@@ -23,6 +23,7 @@ from bnncert.rounding import ALLOWANCE
 
 EFFORTS = (0, 1, 2, 3)
 NODES = {2: 1000, 3: 20_000}  # domains an input, by effort
+AT_ONCE = 256  # inputs of one search
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,30 @@ class Concentration:
         return proofs, refutations, counts
 
     def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
+        """Branch and bound, so many inputs at once; after an interrupt the others have the proof of effort 1."""
+        whole = Refined([], {}, [])
+        for start in range(0, len(problem), AT_ONCE):
+            part = problem[start : start + AT_ONCE]
+            limits = self._limits(0 if whole.interrupted else len(part))
+            found = self._search_part(part, posterior, limits)
+            points = {start + i: point for i, point in found.counterexamples.items()}
+            whole = Refined(
+                whole.proofs + found.proofs,
+                whole.counterexamples | points,
+                whole.domains + found.domains,
+                whole.interrupted or found.interrupted,
+            )
+        return whole
+
+    def _search_part(self, problem: Problem, posterior: Gaussian, limits: Limits) -> Refined:
         """Over signs of ReLUs; for inputs of few dimensions, half of the time, then over parts of the region."""
-        limits, low = self._limits(len(problem)), math.prod(problem.network.input_shape) <= LOW
+        low = math.prod(problem.network.input_shape) <= LOW
         limits = replace(limits, seconds=limits.seconds / 2) if low else limits
         found = refine(problem, posterior, prove(problem, posterior, 1), limits)
         return bisect(problem, posterior, found, limits) if low and not found.interrupted else found
 
     def _limits(self, inputs: int) -> Limits:
-        seconds = math.inf if self.time_limit is None else self.time_limit * inputs
+        seconds = math.inf if self.time_limit is None and inputs else (self.time_limit or 0) * inputs
         # What is claimed is a little less than what is proved.
         enough = 1.0 if self.at_least is None else self.at_least + ALLOWANCE
         return Limits(self.nodes or NODES[self.effort], seconds, enough)

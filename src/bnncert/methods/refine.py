@@ -147,7 +147,7 @@ class _Search:
         children = halves(nodes.domains(chosen), nodes.branch[chosen], nodes.weight[chosen], depth)
         found = self._tighten(children, ITERATIONS)
         nodes.append(found, chosen.repeat(2), (depth + 1).repeat(2))
-        nodes.leaf[chosen] = False
+        nodes.leaf[chosen] = False  # after its halves are there: an interrupt may come in between
         self._retire()
         return True
 
@@ -256,16 +256,21 @@ class _Search:
         found: dict[int, Common] = {}
         if not applies(self.base):
             return found
-        nodes = self._nodes()
-        at_least = (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
-        for root in at_least.nonzero().squeeze(1).tolist():
-            leaves = self._leaves(root, nodes.leaf)
+        nodes, frontier = self._nodes(), self._frontier()
+        worth = (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
+        for root in worth.nonzero().squeeze(1).tolist():
+            leaves = self._leaves(root, frontier)
             if len(leaves) <= MOST_LEAVES:
                 values = nodes.value[leaves], nodes.lipschitz[leaves]
                 tail, common = common_failure(self.base, nodes.domains(leaves), *values)
                 if common is not None and tail < failure[root]:
                     failure[root], found[root] = tail, common
         return found
+
+    def _frontier(self) -> Tensor:
+        """The leaves; after an interrupt, not those whose parent was not yet marked as split."""
+        nodes = self._nodes()
+        return nodes.leaf & ((nodes.parent < 0) | ~nodes.leaf[nodes.parent.clamp_min(0)])
 
     def _leaves(self, root: int, among: Tensor) -> Tensor:
         nodes = self._nodes()
@@ -287,7 +292,7 @@ class _Search:
         for root in ((nodes.parent < 0) & (nodes.input == i)).nonzero().squeeze(1).tolist():
             row = int(nodes.row[root])
             if failure[root] < self.plain[i, row]:
-                leaves = self._leaves(root, nodes.leaf if root in shared else taken)
+                leaves = self._leaves(root, self._frontier() if root in shared else taken)
                 trees[row] = replace(_tree(nodes.domains(leaves), count), common=shared.get(root))
         slopes = of_one(self.slopes[0], i), of_one(self.slopes[1], i)
         chosen = {k: value[i].cpu() for k, value in self.traced.refined.items()}
