@@ -144,8 +144,11 @@ def test_defaults_and_the_order_of_methods(tmp_path: Path) -> None:
     plain = read_campaign(write_campaign(tmp_path, methods=None, at_least=None))
     assert plain.methods == (Concentration(),)
     asked = read_campaign(write_campaign(tmp_path, methods=None, at_least=0.95))
-    assert asked.methods == (Concentration(0, upper=True), Concentration(1, upper=True))
+    plain_stages = (Concentration(0, upper=True), Concentration(1, upper=True))
+    assert asked.methods == (*plain_stages, *(Concentration(e, upper=True, at_least=0.95) for e in (2, 3)))
     assert asked.at_least == Decimal("0.95")
+    limited = [{"name": "concentration", "effort": 2, "nodes": 50, "time_limit": 3}]
+    assert read_campaign(write_campaign(tmp_path, methods=limited)).methods == (Concentration(2, False, 50, 3),)
     listed = ["pie", {"name": "concentration", "effort": [1, 0]}]
     names = [
         (m.name, getattr(m, "effort", None)) for m in read_campaign(write_campaign(tmp_path, methods=listed)).methods

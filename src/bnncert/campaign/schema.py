@@ -6,11 +6,12 @@ import difflib
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from bnncert.errors import InputError
 from bnncert.methods import METHODS, Concentration, Method
@@ -186,13 +187,18 @@ def _within(name: str, value: int, least: int, most: int) -> int:
 def _methods(found: list[Any] | None, at_least: Decimal | None) -> tuple[Method, ...]:
     """The methods in order; with a threshold the cheap ones come first, so that the dear ones see what they left."""
     if found is None:
-        return (Concentration(),) if at_least is None else tuple(Concentration(e, upper=True) for e in EFFORTS)
+        return (Concentration(),) if at_least is None else tuple(_stage(effort, at_least) for effort in EFFORTS)
     if not found:
         raise InputError("'methods' is empty; leave it out for concentration, or name some")
     methods = [method for entry in found for method in _method(entry)]
     if len(set(methods)) < len(methods):
         raise InputError("'methods' names the same method with the same options twice; give each once")
     return tuple(methods if at_least is None else sorted(methods, key=_cost))
+
+
+def _stage(effort: int, at_least: Decimal) -> Concentration:
+    """Branch and bound stops at the threshold; without it there is nothing to stop."""
+    return Concentration(effort, upper=True, at_least=float(at_least) if effort > 1 else None)
 
 
 def _cost(method: Method) -> tuple[bool, int]:
@@ -209,11 +215,16 @@ def _method(entry: object) -> list[Method]:
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
     kind = METHODS[name]
-    defaults = {field.name: field.default for field in fields(kind)}
+    kinds = {name: _kinds(hint) for name, hint in get_type_hints(kind).items() if name in kind.__dataclass_fields__}
     choices = {key: value if isinstance(value, list) else [value] for key, value in options.items() if key != "name"}
-    _known_keys(choices, tuple(defaults), f"option of method {name}")
+    _known_keys(choices, tuple(kinds), f"option of method {name}")
     for key, values in choices.items():
         for value in values:
-            allowed = (int, float) if type(defaults[key]) is float else (type(defaults[key]),)
-            _typed(f"{name}.{key}", value, allowed)
+            _typed(f"{name}.{key}", value, kinds[key])
     return [kind(**dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """What may stand for an option of this type: whole numbers are numbers, and None is said by leaving it out."""
+    kinds = tuple(kind for kind in get_args(hint) or (hint,) if kind is not NoneType)
+    return (int, *kinds) if float in kinds else kinds

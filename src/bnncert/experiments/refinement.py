@@ -64,7 +64,7 @@ def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
             upper[left[i]] = refutation.upper if refutation else 1.0
     note(torch.tensor([proof.bound for proof in found.proofs], dtype=torch.float64))
     clean = problem.specification.region.center
-    worst = torch.stack([known.point if known else clean[i] for i, known in enumerate(refuted)])
+    worst = torch.stack([known.point.to(clean.device) if known else clean[i] for i, known in enumerate(refuted)])
     return Closing(history, sum(found.domains), searching, worst)
 
 
