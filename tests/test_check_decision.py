@@ -36,6 +36,7 @@ from bnncert import (
     certify,
     class_robust,
     decide,
+    half_space,
     mlp,
     output_interval,
     save_posterior,
@@ -43,7 +44,7 @@ from bnncert import (
 from bnncert.bounds.moments import output_norms
 from bnncert.certificate import Certificate
 from bnncert.results import DECISIONS, result_folder
-from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
+from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check import predictive as checked_means
 from bnncert_check.folder import check_results, read_results
 from bnncert_check.region import Region, point_region
@@ -223,6 +224,25 @@ def test_numbers_that_overflow_say_nothing(tmp_path: Path) -> None:
         assert (verdict.status, verdict.code) == (ERROR, "not-finite")
 
 
+def test_rows_that_overflow_say_nothing(tmp_path: Path) -> None:
+    """Where only the output's coefficients are too large: a NaN among the rows must not be passed over."""
+    network, region = Network((1,), (Dense(1, 1, bias=False),)), ball(vector(1.0).reshape(1, 1), 0.1)
+    small = half_space(region, vector(1.0), 0.0)
+    found = decide(Problem(network, Normal(vector(1.0), vector(1.0)), small))[0].certificate
+    assert found is not None
+    asked = half_space(region, vector(1e200), 0.0)
+    for posterior in (Normal(vector(1e150), vector(1e140)), Empirical(vector(1e150).reshape(1, 1))):
+        problem = Problem(network, posterior, asked)
+        save_posterior(tmp_path / "p.safetensors", network, posterior)
+        digests = {"posterior": posterior.digest, "specification": asked.digest, "problem": problem.digest}
+        header = found.header | {"digests": found.header["digests"] | digests}
+        tensors = found.tensors | {"rows": asked.rows[0].clone(), "offsets": asked.offsets[0].clone()}
+        Certificate(header, tensors).write(tmp_path / "c.safetensors")
+        verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
+        assert verdict.status == ERROR
+    assert verdict.message == "a row's bound overflowed"
+
+
 def test_levels_and_leads_by_hand() -> None:
     """The checker's formulas, from the definitions."""
     margins = [0.5, 2.0]
@@ -288,6 +308,8 @@ def test_lines_of_decisions_must_say_what_their_certificates_say(tmp_path: Path)
     assert verdict(said | nothing).status == ACCEPT
     as_p_safe = {name: value for name, value in said.items() if name not in ("quantity", "gap")}
     assert verdict(as_p_safe | {"status": "certified"}, "results.jsonl").code == "result-mismatch"
+    with pytest.raises(CannotCheck, match="holds both"):
+        verdict(said)
     (tmp_path / "d" / "results.jsonl").unlink()
     robust = certify(problem)[0]
     assert robust.certificate is not None

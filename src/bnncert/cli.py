@@ -18,6 +18,7 @@ import typer
 
 from bnncert.campaign import commands
 from bnncert.errors import InputError
+from bnncert.memory import keep_freed_memory
 from bnncert.version import __version__
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
+    keep_freed_memory()
     try:
         code = app(standalone_mode=False) or 0
     except InputError as error:
