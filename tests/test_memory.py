@@ -17,10 +17,10 @@ if {keep}:
     assert keep_freed_memory()
 def work(times):
     for _ in range(times):
-        [torch.ones(5_000_000) for _ in range(8)]
-work(3)
+        torch.ones(10_000_000)
+work(9)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-work(6)
+work(20)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
@@ -36,6 +36,6 @@ def faults(keep: bool) -> int:
 def test_pages_are_taken_once() -> None:
     if not keep_freed_memory():
         pytest.skip("this C library has no mallopt")
-    taken = 6 * 8 * 20_000_000 // 4096
+    taken = 20 * 40_000_000 // 4096
     assert faults(keep=False) > taken / 8  # pages may be large
     assert faults(keep=True) < taken / 100
