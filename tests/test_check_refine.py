@@ -56,7 +56,7 @@ def verdicts(folder: Path, problem: Problem, nodes: int = NODES) -> tuple[list[V
 @pytest.mark.parametrize("sizes", [(3, 8, 3), (2, 4, 4, 2), (2, 3, 3, 3, 2)])
 def test_certificates_of_refinement_are_accepted(sizes: tuple[int, ...], tmp_path: Path) -> None:
     trees = 0
-    for seed in range(6):
+    for seed in range(16 if len(sizes) == 3 else 6):
         found, entries = verdicts(tmp_path, open_problem(seed, sizes, std=[0.005, 0.02, 0.05, 0.1][seed % 4]))
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         trees += len(entries)
@@ -94,7 +94,7 @@ MIXED = (Dense(9, 6), Tanh(), Dense(6, 6), ReLU(), Dense(6, 2))
 )
 def test_other_layers_are_accepted_too(layers: tuple[Any, ...], shape: tuple[int, ...], tmp_path: Path) -> None:
     trees = 0
-    for seed in range(5):
+    for seed in range(12):
         found, entries = verdicts(tmp_path, shaped(layers, shape, seed))
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         trees += len(entries)
@@ -117,7 +117,7 @@ def test_mixtures_and_correlated_posteriors_are_accepted(tmp_path: Path) -> None
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(norm: str, tmp_path: Path) -> None:
     parts, rejected = 0, 0
-    for seed in range(3):
+    for seed in range(8):
         problem = regression(seed, Tanh(), [0.005, 0.1][seed % 2], norm)
         found, _ = verdicts(tmp_path, problem, 30)
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
