@@ -21,7 +21,6 @@ from multiprocessing.queues import Queue
 import torch
 
 from bnncert.errors import InputError
-from bnncert.memory import keep_freed_memory
 
 LOCAL = "local"  # instead of a scheduler's address: a Dask cluster on this machine
 ANSWER = 20.0  # seconds a scheduler has to answer
@@ -69,7 +68,6 @@ def processes(count: int, device: str) -> Workers:
 def _begin(turns: Queue[int], threads: int, cuda: bool) -> None:
     """In a new process: Ctrl-C is the runner's to handle, and without a runner there is nothing to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_freed_memory()
     torch.set_num_threads(threads)
     if cuda:
         torch.cuda.set_device(turns.get())

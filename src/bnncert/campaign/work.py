@@ -18,6 +18,7 @@ from bnncert.certification import certify
 from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
+from bnncert.memory import keep_freed_memory
 from bnncert.methods import Method
 from bnncert.network import Network
 from bnncert.posterior import Posterior
@@ -149,6 +150,7 @@ def _row(item: int, number: int, result: Result, member: str | None) -> Row:
 
 @lru_cache(maxsize=2)
 def _model(path: Path, digests: tuple[str, str], device: str) -> tuple[Network, Posterior]:
+    keep_freed_memory()  # in whatever process a chunk is computed
     network, posterior = load_posterior(path)
     if (network.digest, posterior.digest) != digests:
         raise InputError(f"posterior file {str(path)!r} is not the one that was planned; put it back or plan again")
