@@ -757,38 +757,42 @@ def tails(checker: Checker) -> None:
         never_above(2 * (value + 2 * (mpmath.npdf(mpf(value)) - value * q)), mean, "E|N(2z, 4)|")
 
 
+MARGINS, SLOPES, FAILS = (2.0, 3.0), (1.0, 0.5), 0.125  # of two rows, and what fails besides
+MEANINGS = {"label": 0, "rivals": 0, "lead": -1}  # with the least that each can be
+
+
+@cache
+def true_means() -> dict[str, mpf]:
+    """∫ v(s) dP(s) from above, by steps of 1/200: rows at least m - sL with probability P(s) = 1 - fails - 2 Q(s)."""
+    grid = [mpf(k) / 200 for k in range(1601)]
+    held = [max(mpf(0), 1 - mpf(FAILS) - 2 * upper_tail(float(s))) for s in grid]
+    found = [_shares([mpf(m) - s * mpf(slope) for m, slope in zip(MARGINS, SLOPES, strict=True)]) for s in grid]
+    means = {}
+    for name, floor in MEANINGS.items():
+        values = [shares[name] for shares in found]
+        steps = [(value - after) * p for value, after, p in zip(values, values[1:], held[1:], strict=False)]
+        means[name] = floor + sum(steps) + (values[-1] - floor) * held[-1]
+    return means
+
+
+def _shares(margins: list[mpf]) -> dict[str, mpf]:
+    label = 1 / (1 + sum(mpmath.exp(-margin) for margin in margins))
+    rivals = 1 - 1 / (1 + sum(map(mpmath.exp, margins)))
+    least = min(margins)
+    lead = label * (1 - mpmath.exp(-least)) if least > 0 else mpmath.tanh(least / 2)
+    return {"label": label, "rivals": rivals, "lead": lead}
+
+
 def means(checker: Checker) -> None:
     """Predictive means where the truth is known: levels by quadrature, moments and a mean by hand."""
-    found, fails = (np.array([2.0, 3.0]), np.array([1.0, 0.5])), 0.125
-
-    def held(s: mpf) -> mpf:
-        return max(mpf(0), 1 - mpf(fails) - 2 * upper_tail(float(s)))
-
-    def shares(s: mpf) -> tuple[mpf, ...]:
-        margins = [mpf(m) - s * mpf(slope) for m, slope in zip(*map(np.ndarray.tolist, found), strict=True)]
-        label = 1 / (1 + sum(mpmath.exp(-margin) for margin in margins))
-        rivals = 1 - 1 / (1 + sum(map(mpmath.exp, margins)))
-        least = min(margins)
-        return label, rivals, label * (1 - mpmath.exp(-least)) if least > 0 else mpmath.tanh(least / 2)
-
-    grid = [mpf(k) / 200 for k in range(1601)]
-    for k, (name, floor) in enumerate((("label", 0), ("rivals", 0), ("lead", -1))):
-        values = [shares(s)[k] for s in grid]
-        steps = [(value - after) * held(s) for value, after, s in zip(values, values[1:], grid[1:], strict=False)]
-        true = floor + sum(steps) + (values[-1] - floor) * held(grid[-1])  # from above: held at the later end
-        never_above(
-            checker.predictive.layered(found, arb(fails), getattr(checker.predictive, name), floor),
-            arb(mpmath.nstr(true, 40)) + arb(2) ** -30,
-            f"levels of {name}",
-        )
+    found = np.array(MARGINS), np.array(SLOPES)
+    for name, floor in MEANINGS.items():
+        bound = checker.predictive.layered(found, arb(FAILS), getattr(checker.predictive, name), floor)
+        never_above(bound, arb(mpmath.nstr(true_means()[name], 40)) + arb(2) ** -30, f"levels of {name}")
     for margins in ([0.5, 2.0], [-1.0, 3.0], [-2.0, -0.25]):
-        worst = 1 / (1 + sum(math.exp(-m) for m in margins))
-        lead = worst * (1 - math.exp(-min(margins))) if min(margins) > 0 else math.tanh(min(margins) / 2)
-        bounds = checker.predictive.label([*map(arb, margins)]), checker.predictive.lead([*map(arb, margins)])
-        others = 1 - 1 / (1 + sum(math.exp(m) for m in margins))
-        bounds = (*bounds, checker.predictive.rivals([*map(arb, margins)]))
-        for bound, true in zip(bounds, (worst, lead, others), strict=True):
-            never_above(bound, arb(true) + arb(2) ** -40, "shares")
+        for name, true in _shares([mpf(m) for m in margins]).items():
+            bound = getattr(checker.predictive, name)([*map(arb, margins)])
+            never_above(bound, arb(mpmath.nstr(true, 40)) + arb(2) ** -40, name)
     _moments(checker)
 
 
