@@ -110,7 +110,7 @@ def _with_error(values: Tensor) -> Tensor:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("quantity", ["softmax", "mean"])
 def test_sampling_never_escapes(quantity: str, family: str) -> None:
-    for seed in range(7):
+    for seed in range(5):
         problem = asked(seed, family, quantity)
         found = decide(problem, effort=int(seed % 3 == 0))
         (means, errors), gaps = sampled(problem, seed)
