@@ -95,3 +95,10 @@ class Mixture(Posterior):
 
     def to(self, device: torch.device | str) -> Self:
         return type(self)(self.weights, tuple(component.to(device) for component in self.components))
+
+
+def gaussian_parts(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian, ...]] | None:
+    """Weights and components, one of weight 1 unless it is a mixture; None if it is not made of Gaussians."""
+    if isinstance(posterior, Mixture):
+        return posterior.weights, posterior.components
+    return ((1.0,), (posterior,)) if isinstance(posterior, Normal | LowRankNormal) else None

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bnncert.correlated import Gaussian, LowRankNormal, Mixture
+from bnncert.correlated import Gaussian, gaussian_parts
 from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.methods.bisection import LOW, bisect
@@ -17,7 +17,6 @@ from bnncert.methods.outcome import Outcome
 from bnncert.methods.proof import Proof, describe, prove
 from bnncert.methods.refine import Limits, Refined, refine
 from bnncert.methods.upper import Refutation, refute
-from bnncert.posterior import Normal
 from bnncert.problem import Problem
 from bnncert.rounding import ALLOWANCE
 
@@ -125,10 +124,9 @@ class Concentration:
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:
     """Weights and components of the posterior; an `InputError` if it is not made of Gaussians."""
     posterior = problem.posterior
-    if isinstance(posterior, Mixture):
-        return posterior.weights, posterior.components
-    if isinstance(posterior, Normal | LowRankNormal):
-        return (1.0,), (posterior,)
+    parts = gaussian_parts(posterior)
+    if parts is not None:
+        return parts
     raise InputError(
         f"posterior family {posterior.family!r} is not Gaussian, which concentration needs; "
         f"use {'enumeration' if isinstance(posterior, Empirical) else 'sampling, pie or gie'}"

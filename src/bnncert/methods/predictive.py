@@ -33,12 +33,12 @@ from bnncert.bounds.batching import in_batches
 from bnncert.bounds.gaussian import Functional, prefix, trace
 from bnncert.bounds.moments import output_norms
 from bnncert.box import Box
-from bnncert.correlated import Gaussian, LowRankNormal, Mixture
+from bnncert.correlated import Gaussian, gaussian_parts
 from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.methods.proof import THRESHOLDS, Proof, bytes_each, describe, of_one, slopes_of
 from bnncert.methods.slopes import evaluate, optimise
-from bnncert.posterior import Normal, Posterior
+from bnncert.posterior import Posterior
 from bnncert.problem import Problem
 from bnncert.products import dot
 from bnncert.rounding import UNIT, gamma
@@ -112,14 +112,13 @@ def _prediction(
 
 
 def _components(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:
-    if isinstance(posterior, Mixture):
-        return posterior.weights, posterior.components
-    if isinstance(posterior, Normal | LowRankNormal):
-        return (1.0,), (posterior,)
-    raise InputError(
-        f"posterior family {posterior.family!r} has no predictive bounds; Gaussian families, mixtures of them and "
-        "weight samples have"
-    )
+    parts = gaussian_parts(posterior)
+    if parts is None:
+        raise InputError(
+            f"posterior family {posterior.family!r} has no predictive bounds; Gaussian families, mixtures of them and "
+            "weight samples have"
+        )
+    return parts
 
 
 def _both_sides(
