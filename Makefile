@@ -4,6 +4,10 @@ VENV   := .venv
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
+# Threads that wait soon sleep: spinning makes everything many times slower beside busy neighbours (see threads.py).
+export OMP_WAIT_POLICY := passive
+export GOMP_SPINCOUNT := 1000
+
 .PHONY: demo test site lint types imports browser unit check bench clean
 
 demo: $(READY)

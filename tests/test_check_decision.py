@@ -149,8 +149,11 @@ def test_claims_beyond_the_evidence_are_rejected(check: Any) -> None:
     ],
 )  # fmt: skip
 def test_claims_that_are_none(check: Any, claim: dict[str, float]) -> None:
-    if check.kind == "mean" and ("gap" in claim or abs(next(iter(claim.values()))) in (0.5, 1.5)):
-        assert check(claim).status in (ACCEPT, REJECT)  # a gap means nothing here, and means may be any number
+    ((name, value), *_) = claim.items()
+    if not math.isfinite(value) or (check.kind == "mean" and name == "gap"):
+        assert check(claim).code == "malformed"  # a mean has no gap
+    elif check.kind == "mean" and abs(value) in (0.5, 1.5):
+        assert check(claim).status in (ACCEPT, REJECT)  # means may be any number
     else:
         assert check(claim).code == "claim-not-a-probability"
 
@@ -169,7 +172,8 @@ def test_one_quantity_is_not_another(check: Any) -> None:
 
 def test_slopes_and_thresholds_are_checked(check: Any) -> None:
     assert check(tensors={"c0.lower_slopes1": torch.full((4,), 2.0).double()}).code == "slope-out-of-range"
-    evidence = {"components": [{"weight": "0x1p0", "lower": {"t": "0x0p0"}, "upper": {"t": "0x1p2"}}]}
+    proofs = {side: {"t": t, "rows_optimised": False} for side, t in (("lower", "0x0p0"), ("upper", "0x1p2"))}
+    evidence = {"components": [{"weight": "0x1p0", **proofs}]}
     assert check(evidence=evidence).code == "threshold-not-positive"
     assert check(evidence={"components": []}).code == "malformed"
 
@@ -187,7 +191,8 @@ def test_rows_must_be_one_class_against_all_or_one_direction(tmp_path: Path) -> 
         asked = Specification(spec.region[:1], rows, torch.zeros(1, rows.shape[1], dtype=torch.float64))
         own = Problem(problem.network, problem.posterior, asked)
         digests = {"specification": asked.digest, "problem": own.digest}
-        header = found.header | {"kind": kind, "digests": found.header["digests"] | digests}
+        claim = {name: value for name, value in found.header["claim"].items() if kind == "softmax" or name != "gap"}
+        header = found.header | {"kind": kind, "claim": claim, "digests": found.header["digests"] | digests}
         tensors = found.tensors | {"rows": rows[0], "offsets": asked.offsets[0]}
         Certificate(header, tensors).write(tmp_path / "c.safetensors")
         verdict = check_certificate(tmp_path / "c.safetensors", model)
@@ -209,6 +214,12 @@ def test_other_families_have_no_predictive_means(tmp_path: Path) -> None:
     assert (verdict.status, verdict.code) == (ERROR, "unsupported")
 
 
+def listed(header: dict[str, Any], tensors: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The certificate as it would be for an empirical posterior of one network."""
+    question = {name: value for name, value in tensors.items() if not name.startswith("c0.")}
+    return header | {"evidence": {"networks": 1}}, question
+
+
 def test_numbers_that_overflow_say_nothing(tmp_path: Path) -> None:
     network = Network((1,), (Dense(1, 1), ReLU(), Dense(1, 1), ReLU(), Dense(1, 1)))
     asked = output_interval(ball(vector(1.0).reshape(1, 1), 0.1), -1.0, 1.0)
@@ -218,8 +229,10 @@ def test_numbers_that_overflow_say_nothing(tmp_path: Path) -> None:
     for posterior in (Normal(1e150 * one, 1e140 * one), Empirical(1e150 * one.reshape(1, -1))):
         save_posterior(tmp_path / "p.safetensors", network, posterior)
         digests = {"posterior": posterior.digest, "problem": Problem(network, posterior, asked).digest}
-        header = found.header | {"digests": found.header["digests"] | digests}
-        Certificate(header, found.tensors).write(tmp_path / "c.safetensors")
+        header, tensors = found.header | {"digests": found.header["digests"] | digests}, found.tensors
+        if isinstance(posterior, Empirical):
+            header, tensors = listed(header, tensors)
+        Certificate(header, tensors).write(tmp_path / "c.safetensors")
         verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
         assert (verdict.status, verdict.code) == (ERROR, "not-finite")
 
@@ -237,6 +250,8 @@ def test_rows_that_overflow_say_nothing(tmp_path: Path) -> None:
         digests = {"posterior": posterior.digest, "specification": asked.digest, "problem": problem.digest}
         header = found.header | {"digests": found.header["digests"] | digests}
         tensors = found.tensors | {"rows": asked.rows[0].clone(), "offsets": asked.offsets[0].clone()}
+        if isinstance(posterior, Empirical):
+            header, tensors = listed(header, tensors)
         Certificate(header, tensors).write(tmp_path / "c.safetensors")
         verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
         assert verdict.status == ERROR
@@ -271,7 +286,7 @@ def test_both_bound_the_same_moments(tmp_path: Path) -> None:
             save_posterior(tmp_path / "p.safetensors", network, problem.posterior)
             model = read_model(tmp_path / "p.safetensors")
             region: Region = point_region(problem.specification.region.center[0].flatten().numpy())
-            found = checked_means.output_norms(model, model.components[0], region)
+            found = checked_means.output_norms(model, model.components[0].posterior, region)
             expected = output_norms(network, problem.posterior, problem.specification.region)[0]
             assert found == pytest.approx(expected.numpy(), rel=1e-10)
 
@@ -307,12 +322,13 @@ def test_lines_of_decisions_must_say_what_their_certificates_say(tmp_path: Path)
     nothing = {"lower": 0, "upper": 1, "gap": -1, "status": "undecided", "certificate": None}
     assert verdict(said | nothing).status == ACCEPT
     as_p_safe = {name: value for name, value in said.items() if name not in ("quantity", "gap")}
-    assert verdict(as_p_safe | {"status": "certified"}, "results.jsonl").code == "result-mismatch"
+    as_p_safe |= {"status": "certified", "method": "concentration", "bound_calls": 1, "seed": 0}
+    assert verdict(as_p_safe, "results.jsonl").code == "result-mismatch"
     with pytest.raises(CannotCheck, match="holds both"):
         verdict(said)
     (tmp_path / "d" / "results.jsonl").unlink()
     robust = certify(problem)[0]
     assert robust.certificate is not None
     robust.certificate.write(tmp_path / "d" / "certificates" / "p_safe.safetensors")
-    line = json.loads(robust.line("certificates/p_safe.safetensors"))
-    assert verdict(line | {"quantity": "softmax", "gap": 0.5, "status": "decided"}).code == "result-mismatch"
+    line = said | {"certificate": "certificates/p_safe.safetensors", "lower": robust.lower, "upper": robust.upper}
+    assert verdict(line).code == "result-mismatch"

@@ -37,10 +37,15 @@ import bnncert_check
 from bnncert_check.files import digest
 
 Checker: TypeAlias = Any  # the package, as it is or mutated
-Claim: TypeAlias = tuple[float | str, float | str]  # lower and upper; a string as it stands in the file
+Claim: TypeAlias = tuple[float | str, ...]  # lower, upper, of softmax the gap; a string as it stands in the file
 Evidence: TypeAlias = tuple[str, dict[str, Any], dict[str, Any]]  # kind, evidence, tensors
 
-SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in Path(bnncert_check.__file__).parent.glob("*.py")}
+ROOT = Path(bnncert_check.__file__).parent
+# By dotted name; a package's own text has the package's name, that of the whole none.
+SOURCES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").strip("."): path.read_text()
+    for path in ROOT.rglob("*.py")
+}
 U, ETA = 2.0**-53, 2.0**-1074
 
 # A line names a module; below it: name ¦ text that occurs once in the module ¦ what takes its place.
@@ -66,6 +71,10 @@ tails without their error ¦ RELATIVE_ERROR = 2.0**-48 ¦ RELATIVE_ERROR = 0.0
 upper tails go down ¦ * (1 + RELATIVE_ERROR) ¦ * (1 - RELATIVE_ERROR)
 E|N| without its error ¦ ABSOLUTE_ERROR = 2.0**-48 ¦ ABSOLUTE_ERROR = 0.0
 E|N| without its noise ¦ return up(np.abs(a) + up(s * (value + ABSOLUTE_ERROR))) ¦ return up(np.abs(a))
+grammar
+exponents of claims ignored ¦ float.fromhex(value)) ¦ float.fromhex(value.split("p")[0]))
+shapes may broadcast ¦ or found.shape != shape: ¦ or found.ndim != len(shape):
+negative indices ¦ or not least <= value <= most: ¦ or not value <= most:
 region
 ends rounded inward ¦ (down(x - eps), up(x + eps)) ¦ (up(x - eps), down(x + eps))
 the region is its centre ¦ (down(x - eps), up(x + eps)) ¦ (x, x)
@@ -73,13 +82,16 @@ A⁺ and A⁻ swapped ¦ np.where(rows > 0, self.lower, self.upper) ¦ np.where(
 dual norms swapped ¦ if self.norm == "l2" else ¦ if self.norm == "l1" else
 radius forgotten ¦ up(self.eps * dual) ¦ up(dual)
 one end of the box ¦ bool(((self.lower <= point) & (point <= self.upper)).all()) ¦ bool((self.lower <= point).all())
-points outside the clip range ¦ if clip is not None and not ((clip[0] <= ¦ if False and not ((clip[0] <=
 l2 without a square ¦ <= eps**2 ¦ <= eps
-a radius of NaN ¦ if not 0 <= eps < math.inf: ¦ if eps < 0 or eps == math.inf:
+points outside the clip range ¦ if self.clip is not None and not ((self.clip[0] <=
+    ¦ if False and not ((self.clip[0] <=
+negative radii ¦ if not eps >= 0: ¦ if False:
+empty regions ¦ if not (lower <= upper).all(): ¦ if False:
 activations
 no kink ¦ np.where((l < 0) & (u > 0), 0.0, np.inf) ¦ np.inf
 the better end ¦ np.minimum(*ends) ¦ np.maximum(*ends)
-intercept rounded up ¦ down(bent(activation.slope, z) - up(slope * z)) ¦ up(bent(activation.slope, z) - down(slope * z))
+intercept rounded up ¦ down(bent(activation.slope, z) - up(slope * z))
+    ¦ up(bent(activation.slope, z) - down(slope * z))
 upper line of f, not of its mirror image ¦ -u, -l, mirror=True) ¦ -u, -l)
 slopes swapped ¦ Lines(lower_slope, below, upper_slope, above) ¦ Lines(upper_slope, below, lower_slope, above)
 image rounded inward ¦ np.where(z >= 0, z, down(alpha * z) ¦ np.where(z >= 0, z, up(alpha * z)
@@ -95,31 +107,12 @@ errors unpaid ¦ up(dot_up(error, h.magnitude) + dot_up( ¦ up(dot_up(
 δ rounded down ¦ up(np.abs(end) - down(slope * end)) ¦ down(np.abs(end) - up(slope * end))
 intercepts swapped ¦ positive, self.lines.lower, self.lines.upper ¦ positive, self.lines.upper, self.lines.lower
 the product of slopes unpaid ¦ down(constant - dot_up(rounding, self.h.magnitude)) ¦ constant
-upper end not negated ¦ -_walk(steps, region, -unit, everywhere)) ¦ _walk(steps, region, -unit, everywhere))
 radius rounded down ¦ np.maximum(up(h.upper - center), up( ¦ np.maximum(down(h.upper - center), down(
-offsets subtracted ¦ h.minimum(rows)) + offsets) ¦ h.minimum(rows)) - offsets)
 constants forgotten at a stop ¦ down(constant + step.h.minimum(rows)) ¦ step.h.minimum(rows)
 a stop at 0 ¦ np.full(len(rows), -np.inf) ¦ np.zeros(len(rows))
-concentration
-offsets subtracted ¦ return down(value + offsets), lipschitz ¦ return down(value - offsets), lipschitz
-Q(t) without its factor ¦ return ends * normal_tail ¦ return normal_tail
-ends at half price ¦ ends * normal_tail(arb(proof.t)) ¦ ends * normal_tail(arb(proof.t)) / 2
-only the first row ¦ zip(value.tolist(), lipschitz.tolist(), strict=True) ¦ zip(value.tolist()[:1], lipschitz.tolist())
-the worst row instead of all ¦ total += _row_failure(m, L) ¦ total = max(total, _row_failure(m, L))
-no noise, no failure ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(0)
-NaN is safe ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(1) if m <= 0 else arb(0)
-Q of a negative m ¦ normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1) ¦ normal_tail(arb(m) / arb(lipschitz))
-steep lines on dead ReLUs ¦ np.where(dead, 0.0, below), np.where(dead, 0.0, above) ¦ np.where(dead, 0.0, below), above
-lower ends without noise ¦ down(low - up(proof.t * low_noise)) ¦ low
-upper ends without noise ¦ -down(high - up(proof.t * high_noise)) ¦ -high
-upper end not negated ¦ , -down(high - ¦ , down(high -
-off if it may be off ¦ off = (upper <= 0) & ¦ off = (lower <= 0) &
-upper ends free ¦ int((high_noise > 0).sum() + ((low_noise ¦ int(((low_noise
-lower ends free ¦ int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum()) ¦ int((high_noise > 0).sum())
-the last layer charged ¦ ends += int( ¦ ends = int(
-LeakyReLUs off ¦ layer.kind == "ReLU" ¦ layer.slope is not None
-rows' slopes with old intercepts ¦ ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope),
-    ¦ ActivationStep(replace(step.lines, lower_slope=own),
+upper end not negated ¦ np.minimum(upper[places], -_walk( ¦ np.minimum(upper[places], _walk(
+offsets subtracted ¦ return down(found + offsets) ¦ return down(found - offsets)
+functionals
 σ for σ² ¦ up(std * std) if std.any() ¦ up(std) if std.any()
 L² for L ¦ return value, sqrt_up(up(tally.squared + dot_up(shared, shared))) ¦ return value, up(tally.squared)
 errors of means unpaid ¦ down(pulled[:, -1] - error) ¦ pulled[:, -1]
@@ -141,6 +134,28 @@ dual norms swapped ¦ if region.norm == "l2": ¦ if region.norm == "l1":
 l1 noise of one input ¦ up(_maximal_gain(rows.shape[-1]) * std.max(-1)) ¦ std.max(-1)
 sqrt(1/π) for sqrt(2/π) ¦ upper_float((2 / arb.pi()).sqrt()) ¦ upper_float((1 / arb.pi()).sqrt())
 sqrt(2 ln n) for sqrt(2 ln 2n) ¦ arb(2 * n).log() ¦ arb(n).log()
+proofs
+offsets subtracted ¦ return down(value + offsets), lipschitz ¦ return down(value - offsets), lipschitz
+Q(t) without its factor ¦ return ends * normal_tail ¦ return normal_tail
+ends at half price ¦ ends * normal_tail(arb(proof.t)) ¦ ends * normal_tail(arb(proof.t)) / 2
+only the first row ¦ zip(value.tolist(), lipschitz.tolist(), strict=True)
+    ¦ zip(value.tolist()[:1], lipschitz.tolist())
+the worst row instead of all ¦ total += _row_failure(m, L) ¦ total = max(total, _row_failure(m, L))
+no noise, no failure ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(0)
+NaN is safe ¦ return arb(0) if m > 0 else arb(1) ¦ return arb(1) if m <= 0 else arb(0)
+Q of a negative m ¦ normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1) ¦ normal_tail(arb(m) / arb(lipschitz))
+steep lines on dead ReLUs ¦ np.where(dead, 0.0, below), np.where(dead, 0.0, above) ¦ np.where(dead, 0.0, below), above
+lower ends without noise ¦ down(low - up(proof.t * low_noise)) ¦ low
+upper ends without noise ¦ -down(high - up(proof.t * high_noise)) ¦ -high
+upper end not negated ¦ , -down(high - ¦ , down(high -
+off if it may be off ¦ off = (upper <= 0) & ¦ off = (lower <= 0) &
+upper ends free ¦ int((high_noise > 0).sum() + ((low_noise ¦ int(((low_noise
+lower ends free ¦ int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum()) ¦ int((high_noise > 0).sum())
+the last layer charged ¦ ends += int( ¦ ends = int(
+LeakyReLUs off ¦ layer.kind == "ReLU" ¦ layer.slope is not None
+rows' slopes with old intercepts
+    ¦ ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope),
+    ¦ ActivationStep(replace(step.lines, lower_slope=own),
 only the first leaf ¦ for number in range(len(tree.paths)): ¦ for number in range(1):
 splits
 leaves need not cover ¦ return False ¦ return True
@@ -184,7 +199,8 @@ Student's far tail with df for df/2 ¦ beta_lower(n / 2, half, 1) / 2 ¦ beta_lo
 uniform beyond its support ¦ arb(min(u, high)) - arb(max(l, low)) ¦ arb(u) - arb(l)
 truncation forgotten ¦ for end in (max(l, low), min(u, high), low, high) ¦ for end in (l, u, low, high)
 truncated without normaliser ¦ / _between(normal_tail, ends[2], ends[3]) ¦ / 1
-cells beyond lower ends ¦ (parent.lower[weight] <= low and high <= parent.upper[weight]) ¦ high <= parent.upper[weight]
+cells beyond lower ends ¦ (parent.lower[weight] <= low and high <= parent.upper[weight])
+    ¦ high <= parent.upper[weight]
 cells beyond upper ends ¦ (parent.lower[weight] <= low and high <= parent.upper[weight]) ¦ parent.lower[weight] <= low
 only the pairs that are named ¦ for j, i in combinations(range(len(cells)), 2): ¦ for i, j in separators:
 separators by lower ends ¦ if not (first[1] < second[0] or ¦ if not (first[0] < second[0] or
@@ -193,47 +209,69 @@ cells rounded up ¦ sum((arb(mass(posterior, cell, DOWN)) ¦ sum((arb(mass(poste
 pairs rounded down ¦ -arb(mass(posterior, joint, UP)) ¦ -arb(mass(posterior, joint, DOWN))
 depth one less ¦ if size < depth: ¦ if size + 1 < depth:
 model
-narrow intervals are atoms ¦ return wide if self.family == "uniform" else
-    ¦ return
+narrow intervals are atoms ¦ return wide if self.family == "uniform" else ¦ return
 negative weights of mixtures ¦ or not min(weights) >= 0 or ¦ or
-negative scales ¦ or not (posterior.spread >= 0).all() ¦
-LeakyReLUs of any slope ¦ if not 0 <= (slope or 0) < 1: ¦ if False:
+negative scales ¦ or not all((scale >= 0).all() for scale in scales) ¦
 layers
 weights transposed ¦ reshape(*flat.shape[:-1], self.inputs, self.outputs)
     ¦ reshape(*flat.shape[:-1], self.outputs, self.inputs).swapaxes(-1, -2)
-certificate
-claims need not be probabilities ¦ if not (within and lower <= upper and -1 <= (gap or 0) <= 1): ¦ if False:
-exponents of claims ignored ¦ float.fromhex(header["claim"][end]) ¦ float.fromhex(header["claim"][end].split("p")[0])
-digests unchecked ¦ if header["digests"][name] != value: ¦ if False:
-posterior's digest unchecked ¦ if header["digests"][name] != value:
-    ¦ if name != "posterior" and header["digests"][name] != value:
-lower claim against the upper bound ¦ if not claimed[0] <= supported[0]: ¦ if not claimed[0] <= supported[1]:
-upper claim against the lower bound ¦ if not claimed[1] >= supported[1]: ¦ if not claimed[1] >= supported[0]:
-any lower end is supported ¦ if not claimed[0] <= supported[0]: ¦ if False:
+LeakyReLUs of any slope ¦ 0.0, LARGEST_SLOPE) ¦ 0.0)
+activations have no width ¦ Activation(kind, slope, math.prod(shape), position) ¦ Activation(kind, slope, 0, position)
+question
+digests unchecked ¦ if claimed[name] != value: ¦ if False:
+posterior's digest unchecked ¦ if claimed[name] != value: ¦ if name != "posterior" and claimed[name] != value:
+rivals counted as a set ¦ len({*self.duel[1]}) == len(self.rows) == self.rows.shape[1] - 1
+    ¦ len({*self.duel[1]}) == self.rows.shape[1] - 1
+rivals left out ¦ len({*self.duel[1]}) == len(self.rows) == self.rows.shape[1] - 1
+    ¦ len({*self.duel[1]}) == len(self.rows)
+rows of any sign ¦ & (self.rows[:, label] == 1) ¦
+evidence.boxes
 only the first box proved ¦ for i, box in enumerate(boxes): ¦ for i, box in enumerate(boxes[:1]):
 all rows but the last ¦ np.flatnonzero(~(bounds > 0)) ¦ np.flatnonzero(~(bounds[:-1] > 0))
 NaN is positive ¦ np.flatnonzero(~(bounds > 0)) ¦ np.flatnonzero(bounds <= 0)
-union rounded up ¦ return lower_float(_union( ¦ return upper_float(_union(
-Bonferroni of depth 3 ¦ alternating_mass(posterior, boxes, 2) ¦ alternating_mass(posterior, boxes, 3)
-inclusion-exclusion of odd depth ¦ mass(posterior, boxes, len(boxes)) ¦ mass(posterior, boxes, 3)
-negative indices ¦ not 0 <= value < count ¦ not value < count
-weights ignored ¦ lower += arb(weight) * arb(max( ¦ lower += arb(max(
-only the first component ¦ zip(model.weights, model.components, components, strict=True)
-    ¦ zip(model.weights[:1], model.components, components)
-lower bound rounded up ¦ return lower_float(lower / total) ¦ return upper_float(lower / total)
-upper bound rounded down ¦ min(upper_float(upper / total), 1.0) ¦ min(lower_float(upper / total), 1.0)
-points anywhere ¦ if not question.region.contains(point, question.clip): ¦ if False:
-row not negated ¦ rows, offsets = -question.rows[row ¦ rows, offsets = question.rows[row
-offset not negated ¦ -question.offsets[row : row + 1] ¦ question.offsets[row : row + 1]
-any threshold ¦ if not 0 < t < math.inf: ¦ if False:
+union rounded up ¦ lower_float(self._union(boxes, posterior)) ¦ -lower_float(-self._union(boxes, posterior))
+Bonferroni of depth 3 ¦ "bonferroni": 2} ¦ "bonferroni": 3}
+inclusion-exclusion of odd depth ¦ "inclusion-exclusion": len(boxes) ¦ "inclusion-exclusion": 3
+evidence.proof
 any slope ¦ if not ((slopes >= 0) & (slopes <= 1)).all(): ¦ if False:
 leaves unchecked ¦ if not covers(paths): ¦ if False:
 any multiplier ¦ if not (multipliers >= 0).all(): ¦ if False:
-only the part above a cut ¦ for number, (side, part) in enumerate(parts.items())
-    ¦ for number, (side, part) in [*enumerate(parts.items())][1:]
+any threshold ¦ if not t > 0: ¦ if False:
+evidence.concentration
+upper bound rounded down ¦ min(upper_float(upper / total), 1.0) ¦ min(lower_float(upper / total), 1.0)
+row not negated ¦ rows, offsets = -question.rows[row ¦ rows, offsets = question.rows[row
+weights ignored ¦ lower += weight * arb(max( ¦ lower += arb(max(
+only the first component ¦ zip(components, self.parts, strict=True) ¦ zip(components[:1], self.parts)
+lower bound rounded up ¦ Support(lower_float(lower / total) ¦ Support(upper_float(lower / total)
+offset not negated ¦ -question.offsets[row] ¦ question.offsets[row]
+only the part above a cut ¦ return first + _failure(found.above ¦ return _failure(found.above
+evidence.networks
+points anywhere ¦ if not question.region.contains(point): ¦ if False:
+networks counted twice ¦ if len(set(named)) < len(named): ¦ if False:
+networks unverified ¦ if not (bounds > 0).all(): ¦ if False:
+networks unrefuted ¦ if not (bound >= 0).all(): ¦ if False:
+evidence.predictive
+only the first network ¦ for w in samples] ¦ for w in samples[:1]] * len(samples)
+certificate
+claims need not be probabilities ¦ if not (within and lower <= upper and -1 <= (gap or 0) <= 1): ¦ if False:
+lower claim against the upper bound ¦ if not claimed[0] <= support.lower: ¦ if not claimed[0] <= support.upper:
+upper claim against the lower bound ¦ if not claimed[1] >= support.upper: ¦ if not claimed[1] >= support.lower:
+any lower end is supported ¦ if not claimed[0] <= support.lower: ¦ if False:
+any gap is supported ¦ if gap is not None and not gap <= support.lead: ¦ if False:
 folder
-claims without certificates ¦ if not nothing or result.get("status") == "decided": ¦ if False:
-lines need not repeat their claim ¦ {"lower": lower, "upper": upper, "eps": ¦ {"eps":
+claims without certificates ¦ if not line.claims_nothing: ¦ if False:
+lower ends need not be repeated ¦ _require_equal("lower", line.lower, lower) ¦ pass
+upper ends need not be repeated ¦ _require_equal("upper", line.upper, upper) ¦ pass
+a mean between 0 and 1 is nothing ¦ trivial and self.quantity != MEAN and ¦ trivial and
+one rival is all rivals ¦ if line.label is not None and (line.target is not None or not question.against_all):
+    ¦ if False:
+any radius ¦ _require_equal("eps", line.eps, question.region.eps) ¦ pass
+words need not follow ¦ _require_equal("status", line.status, status if line.status != "error" else "error") ¦ pass
+a certificate for many lines ¦ _require_new(_identity(certificate), seen, "another line names the same certificate")
+    ¦ pass
+many lines for an input ¦ _require_new(line.identity, seen, "another line is about the same input") ¦ pass
+quantities may differ ¦ _require_equal("quantity", line.quantity, verdict.quantity) ¦ pass
+answers may differ ¦ _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown") ¦ pass
 """
 
 
@@ -272,10 +310,11 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, *_: object) -> Any:
         root, _, stem = name.partition(".")
-        return importlib.util.spec_from_loader(name, self, is_package=not stem) if root == "bnncert_check" else None
+        package = any(other.startswith(f"{stem}." if stem else "") for other in self.texts if other != stem)
+        return importlib.util.spec_from_loader(name, self, is_package=package) if root == "bnncert_check" else None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(_compiled(self.texts[module.__name__.partition(".")[2] or "__init__"]), module.__dict__)
+        exec(_compiled(self.texts[module.__name__.partition(".")[2]]), module.__dict__)
 
 
 @cache
@@ -322,6 +361,7 @@ class Problem:
     clip: tuple[float, float] | None = None
     family: str = "normal"
     weights: tuple[float, ...] = (1.0,)
+    families: tuple[str, ...] = ()  # of a mixture's components, where they differ
 
     @property
     def network(self) -> dict[str, Any]:
@@ -338,23 +378,30 @@ class Problem:
         header: dict[str, Any] = {"schema": "bnncert-posterior/1", "network": self.network, "family": self.family}
         tensors, mixture = {}, len(self.components) > 1
         for i, (name, values) in ((i, item) for i, part in enumerate(self.components) for item in part.items()):
-            parts = np.split(np.array(values, float), np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+            flat = np.array(values, float).T if name == "samples" else np.array(values, float)
+            parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
             for k, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
                 key = f"{f'{i}.' if mixture else ''}{'Wb'[k % 2]}{k // 2}_{name}"
                 tensors[key] = np.ascontiguousarray(part.T.reshape(*part.shape[1:], *shape))
         if mixture:
             header |= {"family": "mixture", "weights": [weight.hex() for weight in self.weights]}
-            header["components"] = [{"family": self.family}] * len(self.components)
+            header["components"] = [{"family": family} for family in self._families]
         save_file(tensors, path, {"bnncert": json.dumps(header)})
+
+    @property
+    def _families(self) -> tuple[str, ...]:
+        return self.families or (self.family,) * len(self.components)
 
     @property
     def digests(self) -> dict[str, str]:
         def arrays(*values: Any) -> list[Any]:
             return [np.array(value, float) for value in values]
 
-        own = [digest({"family": self.family, "tensors": list(p)}, arrays(*p.values())) for p in self.components]
+        parts = zip(self._families, self.components, strict=True)
+        own = [digest({"family": family, "tensors": list(p)}, arrays(*p.values())) for family, p in parts]
         mixture = {"family": "mixture", "weights": [weight.hex() for weight in self.weights], "components": own}
-        question = arrays([self.x], [self.eps], [self.rows], [self.offsets])
+        ends = [[np.array(self.x) - self.eps], [np.array(self.x) + self.eps]] if self.norm == "box" else [[self.eps]]
+        question = arrays([self.x], *ends, [self.rows], [self.offsets])
         found = {"architecture": digest(self.network), "posterior": digest(mixture) if own[1:] else own[0]}
         found["specification"] = digest({"norm": self.norm, "clip": self.clip}, question)
         return found | {"problem": digest(list(found.values()))}
@@ -380,13 +427,24 @@ class Case:
         problem, (kind, evidence, tensors) = self.problem, self.evidence
         problem.write(folder / f"{number}.posterior")
         question = {"x": problem.x, "rows": problem.rows, "offsets": problem.offsets}
-        arrays = {name: np.array(values, float) for name, values in (question | tensors).items()}
+        arrays = {name: np.array(values, stored_as(name)) for name, values in (question | tensors).items()}
         region = {"norm": problem.norm, "clip": problem.clip, "eps": float(problem.eps).hex()}
+        if problem.norm == "box":
+            region["eps"] = None
+            arrays |= {"lower": arrays["x"] - problem.eps, "upper": arrays["x"] + problem.eps}
         for name, claim in self.claims.items():
-            lower, upper = (end if isinstance(end, str) else float(end).hex() for end in claim)
+            ends = [end if isinstance(end, str) else float(end).hex() for end in claim]
             header = {"schema": "bnncert-certificate/1", "kind": kind, "evidence": evidence, "region": region}
-            header |= {"digests": problem.digests, "claim": {"lower": lower, "upper": upper}} | self.changes
+            said = dict(zip(("lower", "upper", "gap"), ends, strict=False))
+            header |= {"digests": problem.digests, "claim": said} | self.changes
             save_file(arrays, folder / f"{number}.{name}", {"bnncert": json.dumps(header)})
+
+
+def stored_as(name: str) -> Any:
+    """The type that a tensor has in files."""
+    if name.endswith(("open", "paths")):
+        return np.int32
+    return np.float32 if "tree" in name and name.endswith(("multipliers", "slopes")) else float
 
 
 def accepted(checker: Checker, folder: Path, number: int, name: str) -> bool:
@@ -397,19 +455,32 @@ def accepted(checker: Checker, folder: Path, number: int, name: str) -> bool:
     return bool(checker.check_certificate(folder / f"{number}.{name}", model).status == checker.ACCEPT)
 
 
-def smooth(t: float = 3.0, point: Any = None, row: int = 0, parts: int = 1, **slopes: Any) -> Evidence:
+def proof(t: float, own: bool = False) -> dict[str, Any]:
+    return {"probability": (0.5).hex(), "t": t.hex(), "rows_optimised": own}
+
+
+def smooth(t: float = 3.0, point: Any = None, row: int = 0, weights: Any = (1.0,), **slopes: Any) -> Evidence:
     """Concentration; with a point also for the upper bound of every component. Slopes by the tensor's name."""
-    upper = None if point is None else {"row": row, "failure": {"t": t.hex()}}
+    upper = None if point is None else {"row": row, "failure": proof(t)}
     tensors: dict[str, Any] = {f"c0.{name}": values for name, values in slopes.items()}
-    tensors |= {} if point is None else {f"c{i}.point": point for i in range(parts)}
-    return "concentration", {"components": [{"lower": {"t": t.hex()}, "upper": upper}] * parts}, tensors
+    tensors |= {} if point is None else {f"c{i}.point": point for i in range(len(weights))}
+    lower = proof(t, any(name.startswith("row_slopes") for name in slopes))
+    parts = [{"weight": weight.hex(), "lower": lower, "upper": upper} for weight in weights]
+    return "concentration", {"components": parts}, tensors
+
+
+def averaged(*weights: float, t: float = 5.0) -> Evidence:
+    """Of a softmax or a mean of a network without activations."""
+    side = {"t": t.hex(), "rows_optimised": False}
+    parts = [{"weight": weight.hex(), "lower": side, "upper": side} for weight in weights or (1.0,)]
+    return "softmax", {"components": parts}, {}
 
 
 def boxes(*chosen: tuple[Any, float], rule: str = "cells", **union: Any) -> Evidence:
     """Boxes of so many spreads about a centre; without any the posterior's own."""
     entries = [{"draw": i, "steps": steps} for i, (_, steps) in enumerate(chosen)] or [{"draw": None, "steps": 1}]
     growth = {"step": 1.0, "rho": 0.0, "zero_gradient_only": False}
-    evidence = {"boxes": entries, "growth": growth, "union": {"rule": rule} | union}
+    evidence = {"bound": "lbp", "boxes": entries, "growth": growth, "union": {"rule": rule} | union}
     return "boxes", evidence, {f"center{i}": center for i, (center, _) in enumerate(chosen)}
 
 
@@ -512,7 +583,7 @@ def shared_cases() -> Iterator[Case]:
 def leaves(neuron: int, paths: Any, multipliers: Any) -> Evidence:
     """Branch and bound with splits of one neuron of two."""
     kind, evidence, tensors = smooth(lower_slopes1=[0, 0], upper_slopes1=[0.5, 0.5])
-    evidence["components"][0]["lower"]["trees"] = [{"row": 0, "scale": None}]
+    evidence["components"][0]["lower"] |= {"trees": [{"row": 0, "scale": None}]}
     tensors |= {"c0.open": [neuron], "c0.tree0.paths": paths, "c0.tree0.multipliers": multipliers}
     return kind, evidence, tensors | {"c0.tree0.slopes": [[0.0]] * len(paths)}
 
@@ -520,8 +591,8 @@ def leaves(neuron: int, paths: Any, multipliers: Any) -> Evidence:
 def in_two(at: float) -> Evidence:
     """The region cut at a point, with the same slopes on both sides."""
     kind, _, tensors = smooth(**{f"{side}{name}_slopes1": [0, 0] for side in (0, 1) for name in ("lower", "upper")})
-    parts = {side: {"t": (3.0).hex()} for side in ("below", "above")}
-    return kind, {"components": [{"lower": {"dimension": 0, "at": at.hex(), **parts}, "upper": None}]}, tensors
+    cut = {"probability": (0.5).hex(), "dimension": 0, "at": at.hex(), "below": proof(3.0), "above": proof(3.0)}
+    return kind, {"components": [{"weight": (1.0).hex(), "lower": cut, "upper": None}]}, tensors
 
 
 def tree_cases() -> Iterator[Case]:
@@ -532,6 +603,7 @@ def tree_cases() -> Iterator[Case]:
         "a negative multiplier": leaves(0, [[1], [-1]], [[1.0], [-1.0]]),
         "a multiplier that would help with the other sign": leaves(1, [[-1], [1]], [[0.0], [2.0]]),
         "two parts": in_two(0.0),
+        "two parts, one of them beyond the region": in_two(9.0),
     }
     for name, proof in proofs.items():
         mean = [1, -1, 0, 0, 0, -2, 1.1]
@@ -544,12 +616,17 @@ def mixture_cases() -> Iterator[Case]:
     low, high = sorted([float(p), math.nextafter(float(p), 2 * (p > float(p)))])
     for weights, outputs, truth, false, true in (
         ((0.75, 0.25), (-1, 1), (0.25, 0.25), [(0.5, 1), (0, 0.1)], (0.25, 0.25)),
-        ((0.504, 0.504), (1, -1), (0.5, 0.5), [(0.502, 1)], (0.5, 0.5)),
+        ((0.5 + 2.0**-32, 0.5 + 2.0**-32), (1, -1), (0.5, 0.5), [(0.5 + 2.0**-33, 1)], (0.5, 0.5)),
         ((1.5, -0.5), (1, -1), None, [(0.75, 1)], None),
         ((0.3, 0.7), (1, -1), (p, p), [(high, 1), (0, low)], (low, high)),
     ):
         problem = Problem(LINE, tuple(fields([0, y])[0] for y in outputs), weights=weights)
-        yield Case(f"a mixture of {weights}", problem, smooth(point=[0], parts=2), truth, false, true)
+        yield Case(f"a mixture of {weights}", problem, smooth(point=[0], weights=weights), truth, false, true)
+    laws = ({"samples": [[0, 1]]}, fields([0, -1])[0])
+    odd = Problem(LINE, laws, weights=(0.01, 0.99), families=("empirical", "normal"))
+    safe = ("networks", {"networks": 1, "verified": [0], "refuted": []}, {"points": np.zeros((1, 1))})
+    yield Case("a network and more", odd, safe, (0.01, 0.01), [(0.9, 1)])
+    yield Case("its mean", odd, ("mean", {"networks": 1}, {}), (-0.98, -0.98), [(0.9, 1.1)])
 
 
 def box_cases() -> Iterator[Case]:
@@ -601,17 +678,76 @@ def form_cases() -> Iterator[Case]:
     yield Case("a true claim", problem, smooth(**STEEP), (0.9, 1), [], (0.9, 1))
     yield Case("no probabilities", problem, smooth(**STEEP), None, [(-1, 2)])
     yield Case("a slope above 1", problem, smooth(**STEEP | {"lower_slopes1": [1.5]}), None, [(0.9, 1)])
-    yield Case("a radius of NaN", replace(safe, eps=math.nan), boxes(), None, [(1, 1)])
+    yield Case("a negative radius", replace(far, x=[9.0], eps=-1.0), boxes(), None, [(1, 1)])
+    yield Case("no points", replace(far, clip=(5.0, 4.0)), boxes(), None, [(1, 1)])
     for name in problem.digests:
         changes = {"digests": problem.digests | {name: "0" * 64}}
         yield Case(f"another {name}", problem, smooth(**STEEP), None, [(0.9, 1)], changes=changes)
+    box = Problem(LINE, fields([0, 1]), eps=1.0, norm="box")
+    yield Case("a box", box, smooth(), (1, 1), [], (0.9, 1))
+    rival = Problem(((1, 3),), fields([0, 0, 0, 1, 0, 2]), rows=[[1, -1, 0]], eps=0.0)
+    yield Case("one rival", rival, smooth(), (1, 1), [], (0.9, 1))
     problem, p, half = Problem(LINE, fields([0, 0.5], [0, 1])), cdf(0.5), "0x0.1p+3"
     yield Case("0x0.7p+1 is 7/8", problem, smooth(), (p, p), [("0x0.7p+1", "0x1p0")], (half, "0x1p0"))
+
+
+def predictive_cases() -> Iterator[Case]:
+    """softmax of logits (3, 0) and (2, 1, 1): rivals that repeat or are left out would change it."""
+    two, three = ((1, 2),), ((1, 3),)
+    share, lead = math.exp(3) / (math.exp(3) + 1), math.tanh(1.5)
+    near = share - 1e-3, share + 1e-3
+    problem = Problem(two, fields([0, 0, 3, 0], [0, 0, 0.01, 0.01]), rows=[[1, -1]], offsets=[0])
+    yield Case("a softmax", problem, averaged(), near, [(0, 0.9, -1), (0.96, 1, -1)], (0.94, 0.96, lead - 0.01))
+    yield Case("a lead", problem, averaged(), None, [(0, 1, lead + 0.01)])
+    many = replace(problem, rows=[[1, -1]] * 1000, offsets=[0] * 1000)
+    yield Case("a rival a thousand times", many, averaged(), (share, share), [(0, 0.03, -1)])
+    listed = replace(many, family="empirical", components=({"samples": [[0, 0, 3, 0]]},))
+    yield Case("the same of networks", listed, ("softmax", {"networks": 1}, {}), (share, share), [(0, 0.03, -1)])
+    share = math.exp(2) / (math.exp(2) + 2 * math.e)
+    problem = Problem(three, fields([0, 0, 0, 2, 1, 1]), rows=[[1, -1, 0]], offsets=[0])
+    yield Case("a rival left out", problem, averaged(), (share, share), [(0.7, 1, -1)])
+    doubled = replace(problem, rows=[[2, -1, 0], [2, 0, -1]], offsets=[0, 0])
+    yield Case("rows that are no duel", doubled, averaged(), (share, share), [(0.9, 1, -1)])
+    _, evidence, _ = averaged()
+    mean = Problem(LINE, fields([0, 0.5], [0, 0.01]))
+    yield Case("a mean", mean, ("mean", evidence, {}), (0.5, 0.5), [(0.6, 1), (0, 0.4)], (0.25, 0.75))
+    listed = Problem(two, ({"samples": [[0, 0, 3, 0], [0, 0, 0, 3]]},), rows=[[1, -1]], family="empirical")
+    yield Case("two networks", listed, ("softmax", {"networks": 2}, {}), (0.5, 0.5), [(0.9, 1, -1)], (0.49, 0.51, -1))
+
+
+def network_cases() -> Iterator[Case]:
+    """Four networks y = b: two are safe."""
+    problem = Problem(LINE, ({"samples": [[0, 1], [0, 2], [0, -1], [0, -2]]},), family="empirical")
+
+    def evidence(verified: Any, refuted: Any, point: float = 0.0) -> Evidence:
+        return "networks", {"networks": 4, "verified": verified, "refuted": refuted}, {"points": [[point]]}
+
+    good = evidence([0, 1], [[2, 0, 0], [3, 0, 0]])
+    yield Case("a list", problem, good, (0.5, 0.5), [(0.75, 1), (0, 0.25)], (0.5, 0.5))
+    yield Case("an unsafe one", problem, evidence([0, 1, 2], []), (0.5, 0.5), [(0.75, 1)])
+    yield Case("a safe one", problem, evidence([], [[1, 0, 0], [2, 0, 0], [3, 0, 0]]), (0.5, 0.5), [(0, 0.25)])
+    yield Case("one twice", problem, evidence([0, 1, 1], []), (0.5, 0.5), [(0.75, 1)])
+    steep = replace(problem, components=({"samples": [[1, 1]] * 4},))
+    yield Case("at a point elsewhere", steep, evidence([], [[0, 0, 0]], -9.0), (1, 1), [(0, 0.75)])
+
+
+def width_cases() -> Iterator[Case]:
+    """y = -100 relu(x) + 1 about x = 1: surely negative, unless slopes of no width make the weights vanish."""
+    for layers, shape in ((("ReLU", (1, 1)), (0,)), ((0.25, (1, 1)), (0,))):
+        flat = np.zeros(shape)
+        evidence = smooth(lower_slopes0=flat, upper_slopes0=flat)
+        yield case("slopes of nothing", layers, [-100, 1], 0.01, evidence, 0, 0.999, x=[1], eps=0.1)
+        kind, found, tensors = smooth(lower_slopes0=[1.0], upper_slopes0=[1.0])
+        found["components"][0]["lower"] |= {"trees": [{"row": 0, "scale": None}]}
+        none = {"c0.open": np.zeros(0), "c0.tree0.paths": np.zeros((1, 0)), "c0.tree0.slopes": np.zeros((1, 0))}
+        tensors |= none | {"c0.tree0.multipliers": np.zeros((1, 0))}
+        yield case("a tree about nothing", layers, [-100, 1], 0.01, (kind, found, tensors), 0, 0.999, x=[1], eps=0.1)
 
 
 @cache
 def cases() -> list[Case]:
     groups = (line_cases, hidden_cases, shared_cases, tree_cases, mixture_cases, box_cases, form_cases)
+    groups += (predictive_cases, network_cases, width_cases)
     return [one for group in groups for one in group()]
 
 
@@ -654,14 +790,15 @@ def regions(checker: Checker) -> None:
     """Ends are rounded outward, minima below those of the box, and points are inside or not."""
     rows, x = random_floats(1, 9, 4), random_floats(2, 4)
     for eps in (0.1, 0.3, 2.5):
-        region, _ = checker.region.read_region({"norm": "linf", "clip": None, "eps": eps.hex()}, {"x": x}, (4,))
+        stored = checker.grammar.Tensors({"x": x})
+        region = checker.region.read_region({"norm": "linf", "clip": None, "eps": eps.hex()}, stored, (4,))
         for low, high, c in zip(*map(exact, (region.lower, region.upper, x)), strict=True):
             never_above(max(low - c + Fraction(eps), c + Fraction(eps) - high), 0, "ends")
         for row, bound in zip(rows, region.minimum(rows), strict=True):
             never_above(bound, inner(row, x) - Fraction(eps) * sum(map(abs, exact(row))), "minimum")
     for norm, point in {"linf": (1.25, 2.0), "l2": (1.5, 1.5), "l1": (1.5, 1.25), "box": (0.5, 9.0)}.items():
         region = checker.region.Region(norm, np.ones(2), 0.5, np.zeros(2), np.full(2, 3.0))
-        never(region.contains(np.array(point), None), f"a point outside, {norm}")
+        never(region.contains(np.array(point)), f"a point outside, {norm}")
 
 
 def activation_lines(checker: Checker) -> None:
@@ -675,7 +812,7 @@ def activation_lines(checker: Checker) -> None:
     ends = [*np.sort(random_floats(3, 30, 2)).tolist(), (-1e70, 0.0), (0.0, 1e70)]
     slopes = [*(np.abs(random_floats(4, 30, 2)) / 2).tolist(), (1e-60, 1e-60), (1e-60, 1e-60)]
     for (kind, f), ((l, u), pair) in product(curves.items(), list(zip(ends, slopes, strict=True))):
-        activation, arrays = checker.model.Activation(*kind, 1), np.array([l, u, *pair])[:, None]
+        activation, arrays = checker.layers.Activation(*kind, 1, 1), np.array([l, u, *pair])[:, None]
         found, image = (
             checker.activations.lines(activation, *arrays),
             checker.activations.image(activation, *arrays[:2]),
@@ -726,9 +863,11 @@ def walks(checker: Checker) -> None:
     for seed, alpha in product(range(8), (0.0, 0.3)):
         flat, x = random_floats(seed, 17), np.sort(random_floats(seed + 20, 2, 2), 0)
         rows, offsets = random_floats(seed + 40, 3, 2), random_floats(seed + 60, 3)
-        layers = (model.Dense(2, 3, True, 0), model.Activation("LeakyReLU", alpha, 1), model.Dense(3, 2, True, 9))
+        kinds = checker.layers
+        first, last = kinds.Dense(2, 3, True, 0), kinds.Dense(3, 2, True, 9)
+        layers = (first, kinds.Activation("LeakyReLU", alpha, 3, 1), last)
         region, box = checker.region.Region("box", x[0], math.inf, *x), checker.mass.WeightBox(flat, flat)
-        network = model.Model((2,), layers, (1.0,), (), "", "")
+        network = model.Model((2,), layers, (), "", "")
         bounds = checker.linear.row_bounds(network, box, region, rows, offsets)
         w = exact(flat)
         for p, q in product(*map(exact, x.T)):
@@ -799,14 +938,14 @@ def means(checker: Checker) -> None:
 def _moments(checker: Checker) -> None:
     """y = -relu(w), w ~ N(0, 1): E y = -1/sqrt(2π) with thresholds so small that the hidden event mostly fails."""
     layers = checker.layers
-    dense, relu = layers.Dense(1, 1, False, 0), layers.Activation("ReLU", 0.0, 1)
+    dense, relu = layers.Dense(1, 1, False, 0), layers.Activation("ReLU", 0.0, 1, 1)
     last = layers.Dense(1, 1, False, 1)
     law = checker.model.Posterior("normal", {"mean": np.array([0.0, -1.0]), "std": np.array([1.0, 0.0])})
-    model = checker.model.Model((1,), (dense, relu, last), (1.0,), (law,), "", "")
+    model = checker.model.Model((1,), (dense, relu, last), (), "", "")
     point = checker.region.point_region(np.ones(1))
     for t in (0.25, 0.5, 2.0):
         slopes = {1: np.array([0.5])}
-        proof = checker.concentration.Proof(t, {1: np.zeros(1)}, slopes, {}, {})
+        proof = checker.proofs.Proof(t, {1: np.zeros(1)}, slopes, {}, {})
         bound = checker.predictive.direction_means(model, law, point, np.ones((1, 1)), (proof, proof))[0]
         never_above(bound, arb(-1) / (2 * arb.pi()).sqrt(), "a mean")
     norms = checker.predictive.output_norms
@@ -814,10 +953,10 @@ def _moments(checker: Checker) -> None:
     never_above(4.5**0.5, norms(model, wide, point)[0], "E (relu(w) v)²")
     shared = {"mean": np.zeros(2), "std": np.zeros(2), "factor": np.ones((2, 1))}
     never_above(1.5**0.5, norms(model, checker.model.Posterior("low-rank-normal", shared), point)[0], "E ξ⁴ / 2")
-    curved = checker.model.Model((1,), (dense, layers.Activation("Sigmoid", None, 1), last), (1.0,), (law,), "", "")
+    curved = checker.model.Model((1,), (dense, layers.Activation("Sigmoid", None, 1, 1), last), (), "", "")
     never_above(0.5, norms(curved, law, point)[0], "E sigmoid²")
     pool = layers.MaxPool((1, 2, 1), (2, 1), (2, 1))
-    pooled = checker.model.Model((1, 2, 1), (pool, dense), (1.0,), (law,), "", "")
+    pooled = checker.model.Model((1, 2, 1), (pool, dense), (), "", "")
     ends = checker.region.point_region(np.array([0.0, 2.0]))
     never_above(2.0, norms(pooled, law, ends)[0], "a maximum")
 
@@ -894,18 +1033,61 @@ def unions(checker: Checker) -> None:
             never_above(checker.mass.cells_mass(posterior, chosen, separators), true, "sum of cells")
 
 
+NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}
+RIVAL = {"label": 0, "predicted": 0, "target": 1}
+# By the case whose true claim they repeat: what a line says besides, and changes that must not be accepted.
+LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
+    "a true claim": (
+        {"lower": 0.9, "upper": 1.0, "status": "certified"},
+        (
+            {"certificate": None}, {"lower": 0.95}, {"upper": 0.95}, {"eps": 50.0}, {"status": "unverified"},
+            {"answer": "unsat", "at_least": "0.95"}, NOTHING | {"status": "certified"},
+            NOTHING | {"answer": "unsat", "at_least": "0.5"},
+        ),
+    ),
+    "a box": ({"lower": 0.9, "upper": 1.0, "status": "certified", "eps": 1.0}, ({"eps": 50.0}, {"eps": 0.5})),
+    "one rival": (
+        {"lower": 0.9, "upper": 1.0, "status": "certified", **RIVAL}, ({"target": None}, {"target": 2}, {"label": 1}),
+    ),
+    "a mean": ({"lower": 0.25, "upper": 0.75, "status": "certified"}, ({},)),  # which is no P_safe
+    "a softmax": (
+        {"lower": 0.94, "upper": 0.96, "gap": math.tanh(1.5) - 0.01, "quantity": "softmax", "status": "decided",
+         "label": 0, "predicted": 0},
+        ({"quantity": "mean", "gap": None}, {"gap": 0.99}, {"status": "undecided"}),
+    ),
+}  # fmt: skip
+
+
+def _lines(checker: Checker, folder: Path, number: int, name: str) -> None:
+    model, (said, changes) = checker.read_model(folder / f"{number}.posterior"), LINES[name]
+    line: dict[str, Any] = {"index": 0, "label": None, "predicted": None, "eps": 0.0, "seconds": 0.0} | said
+    line |= {"certificate": f"{number}.true"}
+    decisions = "quantity" in said
+    line |= {} if decisions else {"method": "concentration", "bound_calls": 1, "seed": 0}
+    (folder / "results.jsonl").unlink(missing_ok=True)
+    (folder / "decisions.jsonl").unlink(missing_ok=True)
+    (folder / ("decisions.jsonl" if decisions else "results.jsonl")).touch()
+    for change in changes:
+        (verdict,) = checker.check_results(folder, [line | change], model)
+        never(verdict.status == checker.ACCEPT, f"a line with {change}")
+    if decisions:
+        nothing = NOTHING | {"status": "undecided", "quantity": "mean", "gap": None}
+        (verdict,) = checker.check_results(folder, [line | nothing], model)
+        never(verdict.status == checker.ACCEPT, "nothing of a mean")
+        return
+    for other in ({"index": 1}, NOTHING):
+        *_, verdict = checker.check_results(folder, [line, line | other], model)
+        never(verdict.status == checker.ACCEPT, f"a second line with {other}")
+
+
 def run_suite(checker: Checker, folder: Path) -> None:
     """The first wrong outcome raises."""
     with ctx.workprec(128), np.errstate(all="ignore"), mpmath.workdps(60):
         for number, case in enumerate(cases()):
             for name in case.claims.keys() - {"true"}:
                 never(accepted(checker, folder, number, name), f"{case.name}: {case.claims[name]}")
-            if case.name == "a true claim":  # and lines of results that repeat it, or do not
-                model = checker.read_model(folder / f"{number}.posterior")
-                line = {"lower": 0.9, "upper": 1.0, "eps": 0.0, "certificate": f"{number}.true"}
-                for change in ({"certificate": None}, {"lower": 0.95}, {"upper": 0.95}):
-                    (verdict,) = checker.check_results(folder, [line | change], model)
-                    never(verdict.status == checker.ACCEPT, f"a line with {change}")
+            if case.name in LINES:  # of results, that repeat it or do not
+                _lines(checker, folder, number, case.name)
         for check in (sums, regions, activation_lines, steps, walks, unions, tails, masses, means):
             check(checker)
 
@@ -927,7 +1109,7 @@ def test_the_suite_knows_the_truth() -> None:
     for case in cases():
         least, most = case.truth or (math.inf, -math.inf)
         for name, claim in case.claims.items():
-            lower, upper = (float.fromhex(end) if isinstance(end, str) else end for end in claim)
+            lower, upper, *_ = (float.fromhex(end) if isinstance(end, str) else end for end in claim)
             assert lower <= least <= most <= upper if name == "true" else lower > most or upper < least, case.name
 
 
@@ -943,6 +1125,35 @@ def test_the_checker_passes(folder: Path) -> None:
 def test_the_mutant_is_killed(module: str, original: str, mutated: str, folder: Path) -> None:
     assert SOURCES[module].count(original) == 1
     with imported(SOURCES | {module: SOURCES[module].replace(original, mutated)}) as checker, pytest.raises(Wrong):
+        run_suite(checker, folder)
+
+
+# Defects that were once there and that more than one line now keeps out: by name the module, its text and what it was.
+DEFECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "widths that start at 0": (
+        ("proofs", "layer.position: layer.width\n", "layer.position: layer.width * (layer.position > 0)\n"),
+        ("evidence.proof", ".all() and count > 0", ".all()"),
+    ),
+    "mixtures by their first component": (
+        ("model", "if family not in GAUSSIAN:", "if False:"),
+        ("model", "for component in self.components:", "for component in self.components[:1]:"),
+        ("model", "        if others:", "        if False:"),
+        ("evidence.predictive", "for component in model.components)", "for component in model.components[:1])"),
+    ),
+    "status without a certificate": (
+        ("folder", 'and self.status not in ("certified", DECIDED)', ""),
+        ("folder", 'status if line.status != "error" else "error")', "line.status)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_the_defect_is_caught(name: str, folder: Path) -> None:
+    texts = dict(SOURCES)
+    for module, original, mutated in DEFECTS[name]:
+        assert texts[module].count(original) == 1, original
+        texts[module] = texts[module].replace(original, mutated)
+    with imported(texts) as checker, pytest.raises(Wrong):
         run_suite(checker, folder)
 
 

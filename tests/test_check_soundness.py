@@ -37,6 +37,7 @@ from bnncert.specification import ball, class_robust, explicit_box, half_space
 from bnncert_check import ACCEPT, Rejected, Verdict, check_certificate, read_model
 from bnncert_check import arithmetic as ar
 from bnncert_check.activations import default_slopes, image, lines
+from bnncert_check.grammar import Tensors as Stored
 from bnncert_check.layers import Activation, pull_error, pull_up
 from bnncert_check.layers import Dense as Linear
 from bnncert_check.linear import row_bounds
@@ -410,7 +411,7 @@ def points(kind: str, l: float, u: float, slopes: list[float], rng: Random) -> l
 )
 def test_activations_never_leave_their_lines(kind: str, alpha: float | None) -> None:
     """Whatever the slopes in [0, 1]; the default ones are in [0, 1]; the image holds every value."""
-    rng, activation = np.random.default_rng(8), Activation(kind, alpha, 1)
+    rng, activation = np.random.default_rng(8), Activation(kind, alpha, 1, 1)
     center, radius = rng.normal(0, 4, 60), 10 ** rng.uniform(-9, 1.5, 60)
     l, u = np.array([*SPECIAL_INTERVALS, *zip(center - radius, center + radius, strict=True)]).T
     default, (low, high) = default_slopes(activation, l, u), image(activation, l, u)
@@ -436,12 +437,15 @@ def test_activations_never_leave_their_lines(kind: str, alpha: float | None) -> 
 def checked_bounds(folder: Path, problem: Problem, box: Box) -> Array:
     """The checker's row bounds of the first input."""
     region, spec = problem.specification.region, problem.specification
-    described = {"norm": region.norm, "clip": region.clip, "eps": float(region.eps[0]).hex()}
+    clip = None if region.clip is None else list(region.clip)
+    described: dict[str, Any] = {"norm": region.norm, "clip": clip, "eps": float(region.eps[0]).hex()}
     tensors = {"x": region.center, "lower": region.box.lower, "upper": region.box.upper}
     arrays = {name: tensor[0].numpy() for name, tensor in tensors.items()}
     bnncert.save_posterior(folder / "posterior.safetensors", problem.network, problem.posterior)
     model, weights = read_model(folder / "posterior.safetensors"), WeightBox(box.lower[0].numpy(), box.upper[0].numpy())
-    own, _ = read_region(described, arrays, problem.network.input_shape)
+    if region.norm == "box":
+        described |= {"eps": None}
+    own = read_region(described, Stored(arrays), problem.network.input_shape)
     return row_bounds(model, weights, own, spec.rows[0].numpy(), spec.offsets[0].numpy())
 
 
@@ -467,7 +471,7 @@ def test_regions_are_rounded_outward() -> None:
     rng = np.random.default_rng(12)
     for eps in (*(10 ** rng.uniform(-20, 2, 50)).tolist(), ETA, 0.0):
         x = rng.normal(size=4) * 10.0 ** rng.integers(-9, 3, 4)
-        region, _ = read_region({"norm": "linf", "clip": None, "eps": eps.hex()}, {"x": x}, (4,))
+        region = read_region({"norm": "linf", "clip": None, "eps": eps.hex()}, Stored({"x": x}), (4,))
         for low, at, high in zip(region.lower.tolist(), x.tolist(), region.upper.tolist(), strict=True):
             assert Fraction(low) <= Fraction(at) - Fraction(eps) <= Fraction(at) + Fraction(eps) <= Fraction(high)
 
@@ -501,12 +505,13 @@ def supported(folder: Path, problem: Problem, seed: int, row: int) -> tuple[floa
     center, only = spec.region.center, slice(row, row + 1)
     negated = Specification(ball(center, 0), -spec.rows[:, only], -spec.offsets[:, only])
     entries, tensors = [], {}
+    weights = getattr(posterior, "weights", (1.0,))
     for i, part in enumerate(getattr(posterior, "components", (posterior,))):
         lower, slopes = slopes_of(problem, part, f"c{i}.", seed // 3 % 3, generator)
         failure, others = slopes_of(
             replace(problem, specification=negated), part, f"c{i}.upper.", seed // 3 % 3, generator
         )
-        entries.append({"weight": (1.0).hex(), "lower": lower, "upper": {"row": row, "failure": failure}})
+        entries.append({"weight": weights[i].hex(), "lower": lower, "upper": {"row": row, "failure": failure}})
         tensors |= slopes | others | {f"c{i}.point": center[0].clone()}
     found = verdict(folder, problem, forged(problem, ({"components": entries}, tensors)))
     assert found.status == ACCEPT, found

@@ -260,7 +260,7 @@ def edit_hints(d: Draft, r: Random) -> None:
     """Nothing rests on these."""
     d.header |= {"method": {"name": "magic"}, "versions": int(r.integers(999)), "bound_calls": "many", "seed": None}
     for entry in d.header["evidence"].get("components", []):
-        entry["weight"], entry["lower"]["probability"] = r.random().hex(), "0x1p0"
+        entry["lower"]["probability"] = r.random().hex()
 
 
 def edit_region(d: Draft, r: Random, kind: str) -> object:
@@ -462,15 +462,18 @@ OUTCOMES: dict[str | None, tuple[str, ...]] = {
     None: ("claim as supported", "claim weaker", "hints"),
     "probability-too-high": ("claim up by ulps", "claim up"),
     "upper-too-low": ("upper down by ulps", "upper down", "upper bound"),
-    "claim-not-a-probability": ("claim nonsense",),
+    "claim-not-a-probability": ("claim nonsense",),  # or malformed, where it is no number
     "cell-outside-parent": ("cell beyond its box",),
     "cells-overlap": ("separator missing",),
-    "malformed": ("slope not finite", "components", "upper bound", "boxes as concentration", "concentration as boxes"),
+    "malformed": (
+        "claim nonsense", "slope not finite", "components", "upper bound", "boxes as concentration",
+        "concentration as boxes", "cell beyond its box", "threshold not positive",
+    ),
     "slope-out-of-range": ("slope out of range",),
     "threshold-not-positive": ("threshold not positive",),
     "point-outside-region": ("point outside",),
     "unsupported": ("concentration as boxes",),
-}
+}  # fmt: skip
 
 
 def base(tiny: Tiny, spec: Specification, method: Method, folder: Path, rule: str | None = None) -> Draft:

@@ -30,7 +30,7 @@ from bnncert.zoo import posterior_path, shipped_index
 from scenarios import gaussian, vector
 
 Run = Callable[..., tuple[int, str, str]]
-FIELDS = ["index", "label", "predicted", "status", "lower", "upper", "method", "eps"]
+FIELDS = ["index", "label", "target", "predicted", "status", "lower", "upper", "method", "eps"]
 FIELDS += ["bound_calls", "seconds", "seed", "certificate"]
 
 
@@ -89,11 +89,15 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
+def wide_steps(method: str) -> list[object]:
+    return [] if method == "concentration" else ["--step", 1.0]
+
+
 @pytest.mark.parametrize("method", ["concentration", "sampling", "pie", "gie"])
 def test_certify_writes_results_and_certificates(method: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     arguments = ["certify", files["p"], "--inputs", files["x"], "--select", "2:8", "--eps", 0.01, "--method", method]
-    code, text, _ = run(*arguments, "--step", 1.0, "--out", out)
+    code, text, _ = run(*arguments, *wide_steps(method), "--out", out)
     assert code == 0
     assert "mean P_safe" in text
     rows = lines(out)
@@ -220,7 +224,7 @@ def test_files_of_several_boxes(method: str, run: Run, files: dict[str, Path], t
         x, label = data["x"][0].flatten() / 255, int(data["y"][0])
     halves = f"(assert (or (<= X_0 {x[0]:.6f}) (>= X_0 {x[0]:.6f})))"
     property_file(tmp_path / "two.vnnlib", x, 0.001, label, halves)
-    arguments = ["--method", method, "--step", 1, "--at-least", 0.2, "--out", tmp_path / "out"]
+    arguments = ["--method", method, *wide_steps(method), "--at-least", 0.2, "--out", tmp_path / "out"]
     code, text, _ = run("certify", files["p"], "--vnnlib", tmp_path / "two.vnnlib", *arguments)
     rows = lines(tmp_path / "out")
     together = 1 - sum(1 - row["lower"] for row in rows)
@@ -241,7 +245,8 @@ def test_of_a_conjunction_only_a_lower_bound_is_shown(
         posterior = tmp_path / "samples.safetensors"
         save_posterior(posterior, network, Empirical(sample(normal, 5, 0)))
     property_file(file, np.full(4, 0.5), 0.4, 0, "(assert (>= Y_1 Y_0))(assert (>= Y_2 Y_0))")
-    code, text, _ = run("certify", posterior, "--vnnlib", file, "--upper", "--at-least", 1, "--out", tmp_path / "out")
+    upper = ["--upper"] if family == "normal" else []  # enumeration has one always
+    code, text, _ = run("certify", posterior, "--vnnlib", file, *upper, "--at-least", 1, "--out", tmp_path / "out")
     assert (code, text.splitlines()[-1]) == (1, "both.vnnlib: unknown")
     assert "an upper bound would not" in text
     assert "P(no counterexample) at least 0.00 %, at most 100.00 %" in text
@@ -290,6 +295,43 @@ WRONG = {
     "no domains": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--nodes", 0], "nodes are 0"),
     "no time": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--time-limit", 0], "time limit is 0"),
     "unknown effort": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 9], "effort is 9"),
+    "effort of pie": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--effort", 3], "pie has no option 'effort'",
+    ),
+    "upper bound of pie": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--upper"], "pie has no option 'upper'",
+    ),
+    "bound of concentration": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "concentration", "--bound", "nonsense"],
+        "concentration has no option 'bound'; leave it out (it has effort, upper",
+    ),
+    "samples of concentration": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--samples", -4], "concentration has no option 'samples'",
+    ),
+    "growth of sampling": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "sampling", "--rho", 0.1], "has no option 'rho'",
+    ),
+    "gradients of pie": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--zero-gradient-only"],
+        "pie has no option 'zero-gradient-only'",
+    ),
+    "negative samples": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--samples", -4], "samples is -4",
+    ),
+    "negative estimate": (["certify", "p", "--inputs", "x", "--eps", 0, "--estimate", -4], "'--estimate'"),
+    "domains without branching": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--nodes", 9], "nodes is for branch and bound, and effort is 1",
+    ),
+    "time without branching": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 0, "--time-limit", 9], "time limit is for branch",
+    ),
+    "precision without branching": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--precision", 0.1], "precision is for branch and bound",
+    ),
+    "no precision": (
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--precision", 2], "precision is 2.0",
+    ),
+    "select twice": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "3,3"], "names an input twice"),
     "negative seed": (["certify", "p", "--inputs", "x", "--eps", 0, "--seed", -1], "'--seed'"),
     "unknown option": (["certify", "p", "--inputs", "x", "--eps", 0, "--speed", 9], "--speed"),
     "unknown command": (["certfy"], "certfy"),

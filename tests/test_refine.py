@@ -221,6 +221,34 @@ def test_limits_are_kept_and_more_is_never_worse() -> None:
         assert none.domains == [0] * len(problem)
 
 
+def test_a_closed_interval_ends_the_search() -> None:
+    """Where all that is left to gain is below the precision; and no precision but 0 costs more than it says."""
+    wasted = 0
+    for seed in range(12):
+        problem = open_problem(seed, (3, 8, 3), std=[0.005, 0.02, 0.05][seed % 3])
+        found = {p: certify(problem, Concentration(effort=2, nodes=200, precision=p)) for p in (0.0, 1e-3, 0.1, None)}
+        for all_of_it, quick, quicker, usual in zip(*found.values(), strict=True):
+            assert usual.lower == quick.lower
+            assert quicker.bound_calls <= quick.bound_calls <= all_of_it.bound_calls
+            if all_of_it.lower > 1 - 1e-4:
+                assert quick.lower > 1 - 2e-3
+            wasted += quick.bound_calls < all_of_it.bound_calls
+    assert wasted
+
+
+def test_cutting_a_region_ends_where_it_gains_nothing() -> None:
+    """Noise decides: 20,000 parts are no better than a few."""
+    generator = torch.Generator().manual_seed(0)
+    network = mlp(3, 16, 16, 5)
+    mean = 0.7 * gaussian(network.size, generator=generator)
+    x = uniform(64, 3, generator=generator)
+    spec = class_robust(ball(x, 0.02), network.forward(mean, x).argmax(-1), 5)
+    problem = Problem(network, Normal(mean, torch.full_like(mean, 0.003)), spec)
+    results = certify(problem, Concentration(effort=3, upper=True))
+    assert sum(result.bound_calls for result in results) < 1000
+    assert sum(result.lower for result in results) / 64 > 0.915
+
+
 def test_a_threshold_ends_the_search() -> None:
     stopped = everything = 0
     for seed in range(12):

@@ -588,7 +588,7 @@ def many(count: int, shape: tuple[int, ...]) -> list[Entry]:
     entries = []
     for i in range(count):
         clean, point, change = generator.integers(0, 256, (3, *shape), np.uint8)
-        result = StoredResult(**fields(i, 0.1 + i * 1e-5, 0.9), estimate=None, line=i + 1, posterior=None)
+        result = StoredResult(**fields(i, 0.1 + i * 1e-5, 0.9), target=None, estimate=None, line=i + 1, posterior=None)
         facts = {
             "certified lower bound": repr(result.lower),
             "kind of evidence": "concentration",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -581,13 +581,3 @@ def test_recipes_that_do_not_fit_the_network() -> None:
         train(TWO_KERNELS, X.reshape(3, 1, 1, 1), Y, BayesByBackprop(1, bayesian="dense"))
     with pytest.raises(InputError, match=r"^augment is for images, .*; the network takes \(1,\)$"):
         train(TWO_WEIGHTS, X, Y, BayesByBackprop(1, augment=True))
-
-
-def test_a_layer_that_cannot_be_trained_is_named() -> None:
-    @dataclass(frozen=True)
-    class Dropout:
-        pass
-
-    network = Network((1,), (Dense(1, 2), Dropout()))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="layer Dropout cannot be trained"):
-        train(network, X, Y, BayesByBackprop(1))

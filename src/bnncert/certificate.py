@@ -47,6 +47,7 @@ def read_certificate(path: str | Path) -> Certificate:
 class Answer:
     """One input's answer: lower <= P_safe <= upper, certified.
 
+    target: the only rival class that was asked about, where there are others; else None.
     status: "certified" (lower > 0), "unverified" (nothing proved), "misclassified" (the mean network errs on the clean
     input; counted as nothing proved) or "error". lower and upper are 0 and 1 when nothing is known. `estimate` is
     not certified and enters neither.
@@ -54,6 +55,7 @@ class Answer:
 
     index: int
     label: int | None
+    target: int | None
     predicted: int | None
     status: str
     lower: float

@@ -43,7 +43,7 @@ def certify(
     # float64 keeps TF32 and the default dtype out; autocast must be switched off by hand.
     with torch.no_grad(), torch.autocast(problem.posterior.center.device.type, enabled=False):
         outcomes = method(problem, seed)
-        labels, predicted = observed(problem)
+        (labels, predicted), targets = observed(problem), problem.specification.targets()
         estimates = estimate(problem, samples, seed) if samples else [None] * len(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
     # Everything that is stored comes from the device at once: thousands of small copies would outlast the bounds.
@@ -65,6 +65,7 @@ def certify(
             Result(
                 index=names[i],
                 label=label,
+                target=targets[i],
                 predicted=prediction,
                 status="misclassified" if label != prediction else "certified" if lower > 0 else "unverified",
                 lower=lower,

@@ -19,6 +19,7 @@ import typer
 from bnncert.campaign import commands
 from bnncert.errors import InputError
 from bnncert.memory import keep_freed_memory
+from bnncert.threads import wait_asleep
 from bnncert.version import __version__
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
     keep_freed_memory()
+    wait_asleep()
     try:
         code = app(standalone_mode=False) or 0
     except InputError as error:
@@ -109,20 +111,39 @@ def certify(
     ] = None,
     upper: Annotated[bool, typer.Option("--upper", help="concentration: also certify an upper bound.")] = False,
     effort: Annotated[
-        int, typer.Option(help="concentration: 0 plain slopes, 1 optimised ones, 2 and 3 branch and bound too.")
-    ] = 1,
+        int | None,
+        typer.Option(help="concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too."),
+    ] = None,
     nodes: Annotated[
         int | None, typer.Option(help="Effort 2, 3: most domains an input; 1,000 and 20,000 unless given.")
     ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Effort 2, 3: seconds of branch and bound an input.")] = None,
-    estimate: Annotated[int, typer.Option(help="Networks to draw for an estimate beside the certified interval.")] = 0,
-    bound: Annotated[str, typer.Option(help="lbp, lbp-forward (as published) or ibp.")] = "lbp",
-    samples: Annotated[int, typer.Option(help="Centres, the posterior's own first.")] = 50,
-    step: Annotated[float, typer.Option(help="λ, in standard deviations: width or growth of the boxes.")] = 0.5,
-    rho: Annotated[float, typer.Option(help="gie: extra growth in the direction of the gradient.")] = 0.2,
-    budget: Annotated[int, typer.Option(help="Bound calls an input, failures included.")] = 50,
-    walk: Annotated[str, typer.Option(help="pie, gie: linear (as published) or bisection.")] = "linear",
-    mean_first: Annotated[bool, typer.Option(help="Start with the posterior's centre.")] = True,
+    precision: Annotated[
+        float | None, typer.Option(help="Effort 2, 3: stop where so little can still be gained; 0.001 unless given.")
+    ] = None,
+    estimate: Annotated[
+        int, typer.Option(min=0, help="Networks to draw for an estimate beside the certified interval.")
+    ] = 0,
+    bound: Annotated[
+        str | None, typer.Option(help="Box methods: lbp (default), lbp-forward (as published) or ibp.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Box methods: centres, the posterior's own first; 50 unless given.")
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(help="Box methods: λ, width or growth in standard deviations; 0.5 unless given."),
+    ] = None,
+    rho: Annotated[
+        float | None, typer.Option(help="gie: extra growth in the direction of the gradient; 0.2 unless given.")
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Box methods: bound calls an input, failures included; 50 unless given.")
+    ] = None,
+    walk: Annotated[str | None, typer.Option(help="pie, gie: linear (default, as published) or bisection.")] = None,
+    mean_first: Annotated[
+        bool | None, typer.Option(help="Box methods: start with the posterior's centre (default).")
+    ] = None,
     zero_gradient_only: Annotated[
         bool, typer.Option("--zero-gradient-only", help="gie: the growth of the published code.")
     ] = False,
@@ -137,23 +158,19 @@ def certify(
     from bnncert.certificate import jointly
     from bnncert.display import show_answers, show_query, show_results
     from bnncert.importers import load_posterior, load_vnnlib
-    from bnncert.methods import default_method
+    from bnncert.methods import Concentration, default_method
     from bnncert.problem import Problem
     from bnncert.question import method_named
 
-    options: dict[str, Any] = {
-        "samples": samples,
-        "step": step,
-        "budget": budget,
-        "bound": bound,
-        "mean_first": mean_first,
-    }
-    options |= {"walk": walk, "rho": rho, "zero_gradient_only": zero_gradient_only, "upper": upper, "effort": effort}
-    options |= {"nodes": nodes, "time_limit": time_limit}
+    options: dict[str, Any] = {"samples": samples, "step": step, "budget": budget, "bound": bound, "walk": walk}
+    options |= {"mean_first": mean_first, "rho": rho, "zero_gradient_only": zero_gradient_only or None}
+    options |= {"upper": upper or None, "effort": effort, "nodes": nodes}
+    options |= {"time_limit": time_limit, "precision": precision}
+    options = {name: value for name, value in options.items() if value is not None}
     threshold = _threshold(at_least)
     network, weights = load_posterior(posterior)
     method = method or default_method(weights).name
-    if vnnlib is None and threshold is not None:
+    if vnnlib is None and threshold is not None and method == Concentration.name:
         options |= {"at_least": float(threshold)}  # of each input; a file's threshold is on all its regions together
     chosen, weights = method_named(method, options), weights.to(_device(device))
     bounds: dict[str, tuple[float, float]]
@@ -162,7 +179,8 @@ def certify(
         if any(value is not None for value in about_inputs) or (select, norm) != (ALL, LINF):
             raise InputError("--vnnlib says what is asked: leave out --inputs, --eps and what belongs to them")
         query = load_vnnlib(vnnlib, network, weights.center)
-        chosen = method_named(method, options | {"upper": upper and query.exact})
+        if not query.exact:  # then no upper bound is one of the question
+            chosen = method_named(method, {name: value for name, value in options.items() if name != "upper"})
         parts = [Problem(network, weights, specification.to(device)) for specification in query.specifications]
         results = _certify_parts(parts, chosen, seed, list(range(len(parts))), estimate, out)
         if len(results) < len(parts):

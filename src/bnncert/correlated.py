@@ -66,6 +66,9 @@ class Mixture(Posterior):
     def __post_init__(self) -> None:
         if len(self.weights) != len(self.components) or not self.components:
             raise InputError(f"mixture has {len(self.weights)} weights for {len(self.components)} components")
+        for component in self.components:
+            if type(component) not in (Normal, LowRankNormal):
+                raise InputError(f"mixture holds {type(component).__name__}; its components must be Gaussian")
         if not all(weight >= 0 for weight in self.weights) or not abs(math.fsum(self.weights) - 1) <= 1e-12:
             raise InputError(f"mixture weights {self.weights} must be at least 0 and sum to 1")
         if len({component.size for component in self.components}) != 1:

@@ -18,7 +18,7 @@ from bnncert.certification import certificate_for, named, observed
 from bnncert.errors import InputError
 from bnncert.methods.predictive import Prediction, predict, quantity
 from bnncert.problem import Problem
-from bnncert.rounding import ALLOWANCE, allow
+from bnncert.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.specification import Specification
 
 
@@ -89,11 +89,13 @@ def decide(problem: Problem, *, effort: int = 1, indices: Sequence[int] | None =
 
 
 def _claim(found: Prediction) -> dict[str, float]:
-    """The bounds, a little wider: a checker whose roundings differ must still support them."""
+    """The bounds, a little wider: a checker whose roundings differ must still support them.
+
+    Of a mean they differ by a share of the numbers that were summed, which may be far larger than what is left of them.
+    """
     if found.gap is None:
-        slack = ALLOWANCE * (found.upper - found.lower)
-        lower = found.lower - slack - ALLOWANCE**2 * abs(found.lower)
-        return {"lower": lower, "upper": found.upper + slack + ALLOWANCE**2 * abs(found.upper)}
+        slack = ALLOWANCE * (found.upper - found.lower) + MEAN_ALLOWANCE * found.size
+        return {"lower": found.lower - slack, "upper": found.upper + slack}
     lower, upper = allow(found.lower, found.upper)
     return {"lower": lower, "upper": max(lower, upper), "gap": max(found.gap - ALLOWANCE * (1 - found.gap**2), -1.0)}
 

@@ -98,8 +98,8 @@ class LeakyReLU:
     slope: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0 <= self.slope < 1:
-            raise InputError(f"LeakyReLU slope is {self.slope}; give a number in [0, 1)")
+        if type(self.slope) not in (int, float) or not 0 <= self.slope < 1:
+            raise InputError(f"LeakyReLU slope is {self.slope!r}; give a number in [0, 1)")
 
     def __call__(self, z: Tensor) -> Tensor:
         return torch.maximum(z, self.slope * z)

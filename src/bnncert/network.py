@@ -60,6 +60,10 @@ class Network:
     def __post_init__(self) -> None:
         if not all(isinstance(size, int) and size >= 1 for size in self.input_shape):
             raise InputError(f"network input shape {self.input_shape} must be whole numbers of at least 1")
+        for layer in self.layers:
+            # Exactly: every bound rests on knowing what a layer computes, and a subclass may compute something else.
+            if LAYERS.get(type(layer).__name__) is not type(layer):
+                raise InputError(f"layer {layer!r} is not known; known layers: {', '.join(LAYERS)}")
         if not any(isinstance(layer, Dense | Conv2d) for layer in self.layers):
             raise InputError("network has no weights; give it at least one Dense or Conv2d layer")
         if len(self.shapes[-1]) != 1:

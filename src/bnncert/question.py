@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -14,12 +15,16 @@ from bnncert.network import Network
 from bnncert.specification import Clip, Region, Specification, ball, class_robust, output_interval
 
 
-def method_named(name: str, options: dict[str, Any]) -> Method:
-    """The method with those of the options that it has."""
+def method_named(name: str, options: Mapping[str, Any]) -> Method:
+    """The method with the options given; one that it does not have is refused by name."""
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
     kind = METHODS[name]
-    return kind(**{key: value for key, value in options.items() if key in kind.__dataclass_fields__})
+    for key in options:
+        if key not in kind.__dataclass_fields__:
+            known = ", ".join(field.replace("_", "-") for field in kind.__dataclass_fields__) or "none"
+            raise InputError(f"method {name} has no option {key.replace('_', '-')!r}; leave it out (it has {known})")
+    return kind(**options)
 
 
 def selection(text: str, count: int) -> list[int]:
@@ -31,6 +36,8 @@ def selection(text: str, count: int) -> list[int]:
         indices = list(range(count))[slice(*(int(end) if end else None for end in ends))]
     else:
         indices = whole_numbers(text, "select")
+    if len(set(indices)) < len(indices):
+        raise InputError(f"select {text!r} names an input twice; give each once")
     if not indices or max(indices) >= count or (":" in text and text.split(":")[1] and int(text.split(":")[1]) > count):
         raise InputError(f"select {text!r} leaves the {count} inputs; give indices from 0 to {count - 1}")
     return indices

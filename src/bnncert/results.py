@@ -49,9 +49,13 @@ def result_folder(
     except OSError as error:
         raise InputError(f"output folder {str(folder)!r} cannot be written ({error.strerror}); name another") from error
     lines: list[str] = []
+    stored: set[tuple[int, float]] = set()
 
     def store(results: Sequence[Result] | Sequence[Decision]) -> None:
         for result in results:
+            if (about := (result.index, result.eps)) in stored:
+                raise InputError(f"input {result.index} comes twice with radius {result.eps!r}; name each input once")
+            stored.add(about)
             stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
             path = f"{CERTIFICATES}/{stem}.safetensors" if result.certificate else None
             if result.certificate and path:
@@ -94,6 +98,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "seed": (int,),
     "certificate": (str, NoneType),
 }
+OPTIONAL: dict[str, tuple[type, ...]] = {"posterior": (str, NoneType), "target": (int, NoneType)}
 ESTIMATE_TYPES: dict[str, tuple[type, ...]] = {
     "samples": (int,),
     "verified": (int,),
@@ -125,9 +130,9 @@ def read_results(folder: Path) -> list[StoredResult]:
 def _stored(line: str, number: int, path: str) -> StoredResult:
     try:
         found = json.loads(line, parse_constant=_refuse)
-        fields = _typed(found, TYPES)
+        fields = _typed(found, TYPES)  # which also says that it is an object
         drawn = Estimate(**_typed(found["estimate"], ESTIMATE_TYPES)) if "estimate" in found else None
-        own = _typed(found, {"posterior": (str,)}) if "posterior" in found else {"posterior": None}
+        own = _typed({"posterior": None, "target": None} | found, OPTIONAL)
         return _checked(StoredResult(**fields, **own, estimate=drawn, line=number))
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"line {number} of {path!r} is malformed ({error}); certify again") from error

@@ -170,6 +170,12 @@ class Specification:
         arrays = [region.center, *extent, self.rows, self.offsets]
         return digest({"norm": region.norm, "clip": region.clip}, arrays)
 
+    def targets(self) -> list[int | None]:
+        """The rival of each input, where there is but one of several; None where there are no labels or all rivals."""
+        if self.labels is None or self.rows.shape[1] > 1 or self.rows.shape[2] == 2:
+            return [None] * len(self)
+        return [int(rival) for rival in self.rows[:, 0].argmin(-1)]
+
     def margins(self, outputs: Tensor) -> Tensor:
         """C y + d for outputs [..., B, outputs]."""
         return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets

@@ -29,7 +29,7 @@ from torch.nn import functional
 from bnncert.digest import digest
 from bnncert.errors import InputError
 from bnncert.files import read_tensors, write_tensors
-from bnncert.layers import LAYERS, Conv2d, Dense, Layer
+from bnncert.layers import Conv2d, Dense, Layer
 from bnncert.network import Network, apply
 from bnncert.posterior import Normal
 
@@ -354,10 +354,7 @@ def _resume(path: Path, run: _Run, identity: dict[str, Any]) -> None:
 
 
 def _check_network(network: Network, recipe: BayesByBackprop) -> None:
-    """Layers that can be trained, and those that the recipe asks for."""
-    for layer in network.layers:
-        if not isinstance(layer, tuple(LAYERS.values())):
-            raise InputError(f"layer {type(layer).__name__} cannot be trained here; use {', '.join(LAYERS)}")
+    """Layers of the kind that the recipe asks for, and inputs that it can augment."""
     if not any(_is_random(layer, recipe.bayesian) for layer in network.layers):
         raise InputError(f"bayesian is {recipe.bayesian!r}, but the network has no Dense layer; give all")
     if recipe.augment and len(network.input_shape) not in (2, 3):

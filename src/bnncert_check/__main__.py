@@ -10,9 +10,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bnncert_check.certificate import check_certificate
+from bnncert_check.files import reading
 from bnncert_check.folder import check_results, read_results, speaks_of
 from bnncert_check.model import read_model
-from bnncert_check.verdict import ACCEPT, ERROR, EXIT_CODES, MEAN, P_SAFE, REJECT, SOFTMAX, CannotCheck, Verdict
+from bnncert_check.verdict import (
+    ACCEPT,
+    ERROR,
+    EXIT_CODES,
+    MEAN,
+    P_SAFE,
+    REJECT,
+    SOFTMAX,
+    CannotCheck,
+    Reason,
+    Verdict,
+)
 
 WIDTH = 30  # of the progress bar
 NAMES = {P_SAFE: P_SAFE, SOFTMAX: "predictive probability", MEAN: "predictive mean"}
@@ -21,11 +33,10 @@ NAMES = {P_SAFE: P_SAFE, SOFTMAX: "predictive probability", MEAN: "predictive me
 def run(target: Path, posterior: Path, as_json: bool) -> int:
     """Check a certificate or a folder of results, print the verdicts, and return the exit code."""
     try:
-        verdicts = _verdicts(target, posterior)
-    except CannotCheck as reason:
-        verdicts = [Verdict(str(target), ERROR, reason.code, reason.message)]
-    except (OSError, ValueError) as error:  # a name that no file can have
-        verdicts = [Verdict(str(target), ERROR, "unreadable", str(error))]
+        with reading(f"{str(target)!r} cannot be checked"):
+            verdicts = _verdicts(target, posterior)
+    except Reason as reason:
+        verdicts = [Verdict(str(target), reason.status, reason.code, reason.message)]
     found = {verdict.status for verdict in verdicts}
     status = next((status for status in (REJECT, ERROR) if status in found), ACCEPT)
     if as_json:

@@ -1,30 +1,86 @@
-"""Result folders: every line of results.jsonl or decisions.jsonl, and the certificate it names."""
+"""Result folders: every line of results.jsonl or decisions.jsonl, and the certificate it names.
+
+A line must repeat the claim and the question of its certificate, its words must follow from its numbers, and without a
+certificate it must claim nothing. No two lines are about one thing, and no two name one certificate.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from bnncert_check.certificate import check_certificate
-from bnncert_check.files import UNREADABLE, strict_json
+from bnncert_check.certificate import examine
+from bnncert_check.files import read_lines, reading, strict_json
+from bnncert_check.grammar import exact, listed, members, number, whole, word
 from bnncert_check.model import Model
-from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected, Verdict
+from bnncert_check.question import Question
+from bnncert_check.verdict import ACCEPT, MEAN, P_SAFE, SOFTMAX, CannotCheck, Reason, Rejected, Verdict
 
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
+ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
+OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
+# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
+ALSO = ("target", "answer", "at_least", "estimate", "posterior", "name", "config", "reason", "input", "spec")
+STATUSES = ("certified", "unverified", "misclassified", "error")
+DECIDED, UNDECIDED = "decided", "undecided"
+ANSWERS = ("unsat", "sat", "unknown")
 
 
-def read_results(folder: Path) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Spec:
+    """What a campaign asked of an input: a region, and a class or an interval around y."""
+
+    norm: str
+    eps: float
+    clip: tuple[float, float] | None
+    label: int | None
+    target: int | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line says."""
+
+    index: int
+    label: int | None
+    target: int | None
+    predicted: int | None
+    status: str
+    quantity: str
+    lower: float
+    upper: float
+    gap: float | None
+    eps: float
+    certificate: str | None
+    answer: str | None
+    at_least: Fraction | None
+    spec: Spec | None
+    posterior: str | None
+    method: tuple[str | None, str | None]  # its name and, of campaigns, its options
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What no other line may be about."""
+        return self.posterior, self.index, self.eps, self.target, self.method
+
+    @property
+    def claims_nothing(self) -> bool:
+        """Nothing is known of a mean without a certificate, not even that it lies between 0 and 1."""
+        trivial = (self.lower, self.upper) == (0, 1) and self.gap in (None, -1)
+        return trivial and self.quantity != MEAN and self.status not in ("certified", DECIDED)
+
+
+def read_results(folder: Path) -> list[Any]:
+    """The lines as they stand in the file."""
     path = _file(folder)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        results = [dict(strict_json(line)) for line in lines]
-    except UNREADABLE as error:
-        raise CannotCheck("unreadable", f"{str(folder)!r} is not a folder of results ({error})") from error
-    if not results:
+    lines = read_lines(path)
+    if not lines:
         raise CannotCheck("unreadable", f"{str(path)!r} is empty")
-    return results
+    return lines
 
 
 def _file(folder: Path) -> Path:
@@ -35,53 +91,162 @@ def _file(folder: Path) -> Path:
     return decisions if decisions.exists() else results
 
 
-def speaks_of(result: dict[str, Any], model: Model) -> bool:
+def _line(value: Any, where: str, decisions: bool) -> Line:
+    found = members(value, where, OF_DECISIONS if decisions else OF_RESULTS, ALSO)
+
+    def optional(name: str, read: Any, *arguments: Any) -> Any:
+        given = found.get(name)
+        return None if given is None else read(given, f"{name} of {where}", *arguments)
+
+    return Line(
+        index=whole(found["index"], f"index of {where}", 0),
+        label=optional("label", whole, 0),
+        target=optional("target", whole, 0),
+        predicted=optional("predicted", whole, 0),
+        status=word(found["status"], f"status of {where}", (DECIDED, UNDECIDED) if decisions else STATUSES),
+        quantity=word(found["quantity"], f"quantity of {where}", (SOFTMAX, MEAN)) if decisions else P_SAFE,
+        lower=number(found["lower"], f"lower of {where}"),
+        upper=number(found["upper"], f"upper of {where}"),
+        gap=optional("gap", number),
+        eps=number(found["eps"], f"eps of {where}", 0.0),
+        certificate=optional("certificate", word),
+        answer=optional("answer", word, ANSWERS),
+        at_least=optional("at_least", _threshold),
+        spec=optional("spec", _spec),
+        posterior=optional("posterior", word),
+        method=(optional("method", word), optional("config", word)),
+    )
+
+
+def _threshold(value: Any, where: str) -> Fraction:
+    """A decimal, as it was typed."""
+    with reading(f"{where} is not a decimal", "malformed"):
+        return Fraction(word(value, where))
+
+
+def _spec(value: Any, where: str) -> Spec:
+    """JSON in a string."""
+    with reading(f"{where} is not JSON", "malformed"):
+        found = strict_json(word(value, where))
+    classes = type(found) is dict and "label" in found
+    names = ("label", "target") if classes else ("y", "tolerance")
+    found = members(found, where, ("norm", "eps", "clip", *names))
+    norm, eps = word(found["norm"], f"norm of {where}"), exact(found["eps"], f"eps of {where}")
+    clip, interval = None, None
+    if found["clip"] is not None:
+        low, high = (number(end, f"clip of {where}") for end in listed(found["clip"], f"clip of {where}", 2))
+        clip = low, high
+    if classes:
+        label, target = whole(found["label"], f"label of {where}", 0), found["target"]
+        return Spec(norm, eps, clip, label, None if target is None else whole(target, f"target of {where}", 0), None)
+    y, tolerance = (exact(found[name], f"{name} of {where}") for name in names)
+    interval = y - tolerance, y + tolerance
+    return Spec(norm, eps, clip, None, None, interval)
+
+
+def speaks_of(line: Any, model: Model) -> bool:
     """Whether a line is about this posterior: it is, unless it names another, as lines of campaigns can."""
-    return bool(result.get("posterior", model.posterior_digest) == model.posterior_digest)
+    named = line.get("posterior") if type(line) is dict else None
+    return type(named) is not str or named == model.posterior_digest
 
 
-def check_results(folder: Path, results: list[dict[str, Any]], model: Model) -> Iterator[Verdict]:
-    """One verdict a line about this posterior; a line that claims nothing (0 <= P_safe <= 1) needs no certificate."""
+def check_results(folder: Path, lines: list[Any], model: Model) -> Iterator[Verdict]:
+    """One verdict a line about this posterior."""
     path = _file(folder)
-    for number, result in enumerate(results, 1):
-        if speaks_of(result, model):
-            yield _check_line(folder, f"{path}:{number}", result, model)
+    seen: set[Any] = set()
+    for i, line in enumerate(lines, 1):
+        if speaks_of(line, model):
+            yield _check_line(path, i, line, model, seen)
 
 
-def _check_line(folder: Path, where: str, result: dict[str, Any], model: Model) -> Verdict:
-    path = result.get("certificate")
-    verdict = Verdict(where, ACCEPT, message="claims nothing")
+def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) -> Verdict:
+    verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
-        if path is None:
-            nothing = (result.get("lower"), result.get("upper")) == (0, 1) and result.get("gap") in (None, -1)
-            if not nothing or result.get("status") == "decided":
+        line = _line(value, f"line {i}", path.name == DECISIONS)
+        _require_new(line.identity, seen, "another line is about the same input")
+        _require_consistent(line)
+        if line.certificate is None:
+            if not line.claims_nothing:
                 raise Rejected("certificate-missing", "the line claims something and names no certificate")
             return verdict
-        if not _inside(folder, path):
-            raise CannotCheck("malformed", f"certificate {path!r} is not a path inside the folder")
-        verdict = check_certificate(folder / path, model)
-        if verdict.status == ACCEPT:
-            _compare(result, verdict)
+        certificate = _inside(path.parent, line.certificate)
+        _require_new(_identity(certificate), seen, "another line names the same certificate")
+        verdict, question = examine(certificate, model)
+        if verdict.status == ACCEPT and question is not None:
+            _compare(line, verdict, question)
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict
 
 
-def _inside(folder: Path, path: object) -> bool:
-    try:
-        return isinstance(path, str) and (folder / path).resolve().is_relative_to(folder.resolve())
-    except (*UNREADABLE, RuntimeError):  # odd characters, or links in a circle
-        return False
+def _require_new(thing: Any, seen: set[Any], message: str) -> None:
+    if thing in seen:
+        raise Rejected("result-repeated", message)
+    seen.add(thing)
 
 
-def _compare(result: dict[str, Any], verdict: Verdict) -> None:
+def _identity(path: Path) -> tuple[Any, ...]:
+    """Which file it is, whatever it is called; of a bundle also which member."""
+    with reading(f"{str(path)!r} cannot be read"):
+        bundled = path.parent.is_file()
+        found = (path.parent if bundled else path).stat()
+        return found.st_dev, found.st_ino, path.name if bundled else None
+
+
+def _inside(folder: Path, path: str) -> Path:
+    with reading(f"certificate {path!r} is not a path", "malformed"):
+        if not (folder / path).resolve().is_relative_to(folder.resolve()):
+            raise CannotCheck("malformed", f"certificate {path!r} is not a path inside the folder")
+    return folder / path
+
+
+def _require_consistent(line: Line) -> None:
+    """The words of a line follow from its numbers, whether or not they are certified."""
+    if line.quantity == P_SAFE:
+        wrong = line.label != line.predicted
+        status = "misclassified" if wrong else "certified" if line.lower > 0 else "unverified"
+        _require_equal("status", line.status, status if line.status != "error" else "error")
+    if (line.answer is None) != (line.at_least is None):
+        raise CannotCheck("malformed", "the line has an answer without a threshold, or the reverse")
+    if line.at_least is not None:
+        holds, fails = Fraction(line.lower) >= line.at_least, Fraction(line.upper) < line.at_least
+        _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
+
+
+def _compare(line: Line, verdict: Verdict, question: Question) -> None:
     """The line must repeat the certificate's claim and question."""
     lower, upper = verdict.claimed or (None, None)
-    certified: dict[str, object] = {"lower": lower, "upper": upper, "eps": verdict.eps, "label": verdict.label}
-    if verdict.quantity != P_SAFE or "quantity" in result:
-        certified |= {"quantity": verdict.quantity, "gap": verdict.gap}
-        certified |= {"status": "decided" if verdict.decided else "undecided"}
-    for name, value in certified.items():
-        if (name != "eps" or value is not None) and result.get(name) != value:
-            message = f"{name}: the line says {result.get(name)!r}, its certificate {value!r}"
-            raise Rejected("result-mismatch", message)
+    _require_equal("quantity", line.quantity, verdict.quantity)
+    _require_equal("lower", line.lower, lower)
+    _require_equal("upper", line.upper, upper)
+    _require_equal("gap", line.gap, verdict.gap)
+    _require_equal("eps", line.eps, question.region.eps)
+    _require_equal("label", line.label, question.label)
+    if line.label is not None and (line.target is not None or not question.against_all):
+        _require_equal("target", line.target, question.target)
+    if line.quantity != P_SAFE:
+        _require_equal("status", line.status, DECIDED if verdict.decided else UNDECIDED)
+    if line.status == "error":
+        raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
+    if line.spec is not None:
+        _compare_spec(line.spec, question)
+
+
+def _compare_spec(spec: Spec, question: Question) -> None:
+    """What a campaign says that it asked."""
+    region = question.region
+    _require_equal("norm", spec.norm, region.norm)
+    _require_equal("eps", spec.eps, region.eps)
+    _require_equal("clip", spec.clip, region.clip)
+    _require_equal("label", spec.label, question.label)
+    if spec.target is not None or not question.against_all:
+        _require_equal("target", spec.target, question.target)
+    if spec.interval is not None:
+        rows = [[sign * (i == 0) for i in range(question.rows.shape[1])] for sign in (1.0, -1.0)]
+        _require_equal("rows", rows, question.rows.tolist())
+        _require_equal("interval", [-spec.interval[0], spec.interval[1]], question.offsets.tolist())
+
+
+def _require_equal(name: str, said: Any, certified: Any) -> None:
+    if said != certified:
+        raise Rejected("result-mismatch", f"{name}: the line says {said!r}, its certificate {certified!r}")

@@ -1,4 +1,4 @@
-"""Layers on flat vectors.
+"""Layers on flat vectors: the one place that knows which layers there are, how they are described, and their widths.
 
 A linear layer's weights and biases are one matrix [entries + 1, channels] whose last row meets the constant 1, so that
 a bias needs no case of its own. A dense layer has one entry an input and one place; a convolution has one for each
@@ -9,12 +9,15 @@ channel and position of its kernel, and applies the same matrix at every place. 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from bnncert_check.arithmetic import Array, sum_error, up
+from bnncert_check.grammar import flag, listed, members, number, whole, word
+from bnncert_check.verdict import CannotCheck
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -37,6 +40,16 @@ class Dense:
     def terms(self) -> int:
         """Of a sum in `pull`."""
         return self.outputs
+
+    @property
+    def held(self) -> int:
+        """The most numbers that a walk holds of one row, or a matrix beside the weights."""
+        return max(self.inputs, self.outputs) + 1
+
+    @property
+    def parameters(self) -> dict[str, Shape]:
+        """Letter and shape of the parameters, in the order of the flat weight vector."""
+        return {"W": (self.inputs, self.outputs)} | ({"b": (self.outputs,)} if self.bias else {})
 
     def matrix(self, flat: Array) -> Array:
         """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is 0."""
@@ -68,6 +81,10 @@ class Conv:
         return window_places(self.shape, self.kernel, self.stride, self.padding)
 
     @property
+    def inputs(self) -> int:
+        return math.prod(self.shape)
+
+    @property
     def outputs(self) -> int:
         return self.channels * math.prod(self.places)
 
@@ -83,6 +100,18 @@ class Conv:
     def terms(self) -> int:
         """The most terms of a sum: at an output, at an input, or of the constant over all outputs."""
         return max(self.entries + 1, self.channels * math.prod(self.kernel), self.outputs)
+
+    @property
+    def held(self) -> int:
+        """The most numbers that a walk holds of one row, or a matrix beside the weights."""
+        patches = (self.entries + 1) * math.prod(self.places)
+        return max(math.prod(self._padded), self.outputs, patches, (self.entries + 1) * self.channels * self.pool)
+
+    @property
+    def parameters(self) -> dict[str, Shape]:
+        """Letter and shape of the parameters, in the order of the flat weight vector."""
+        shapes = {"W": (self.channels, self.shape[0], *self.kernel), "b": (self.channels,)}
+        return {} if self.pool else {name: shapes[name] for name in "Wb"[: 1 + self.bias]}
 
     def matrix(self, flat: Array) -> Array:
         """[..., entries + 1, channels]; zeros for a pool, which has no weights of its own."""
@@ -132,14 +161,26 @@ class MaxPool:
     stride: Shape
 
     @property
+    def places(self) -> Shape:
+        return window_places(self.shape, self.kernel, self.stride, (0, 0))
+
+    @property
+    def inputs(self) -> int:
+        return math.prod(self.shape)
+
+    @property
     def outputs(self) -> int:
-        return self.shape[0] * math.prod(window_places(self.shape, self.kernel, self.stride, (0, 0)))
+        return self.shape[0] * math.prod(self.places)
+
+    @property
+    def held(self) -> int:
+        """The most numbers that a walk holds of one row, or all windows."""
+        return max(self.inputs, self.outputs * math.prod(self.kernel))
 
     def gather(self, h: Array) -> Array:
         """[outputs, entries of a window]"""
-        shaped, places = h.reshape(self.shape), window_places(self.shape, self.kernel, self.stride, (0, 0))
-        found = [shaped[(slice(None), *window)].reshape(-1) for window in windows(self.kernel, self.stride, places)]
-        return np.stack(found, -1)
+        shaped, moving = h.reshape(self.shape), windows(self.kernel, self.stride, self.places)
+        return np.stack([shaped[(slice(None), *window)].reshape(-1) for window in moving], -1)
 
 
 @dataclass(frozen=True)
@@ -148,11 +189,123 @@ class Activation:
 
     kind: str
     slope: float | None
+    width: int
     position: int
+
+    @property
+    def inputs(self) -> int:
+        return self.width
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def held(self) -> int:
+        return self.width
 
 
 Linear: TypeAlias = Dense | Conv
 Layer: TypeAlias = Dense | Conv | MaxPool | Activation
+
+
+def read_layers(description: Any) -> tuple[Shape, tuple[Layer, ...]]:
+    """The input's shape and the layers of an architecture; whatever is not exactly one of `READERS` is refused."""
+    described = members(description, "the network", ("input_shape", "layers"))
+    sizes = listed(described["input_shape"], "the input's shape")
+    shape: Shape = tuple(whole(size, "a size of the input", 1) for size in sizes)
+    input_shape, start, layers = shape, 0, list[Layer]()
+    for position, entry in enumerate(listed(described["layers"], "the list of layers")):
+        kind = entry.get("type") if type(entry) is dict else None
+        if type(kind) is not str or kind not in READERS:
+            raise CannotCheck("unsupported", f"layer {position} is of the type {str(kind)[:40]!r}, which is not known")
+        layer, shape = READERS[kind](entry, shape, start, position)
+        if layer is not None:
+            layers.append(layer)
+            start += layer.size if isinstance(layer, Linear) else 0
+    if start == 0 or len(shape) != 1:
+        raise CannotCheck("malformed", f"the network has no weights, or gives {shape} instead of a vector")
+    return input_shape, tuple(layers)
+
+
+# Each takes a layer's description, the shape before it, the weights before it and its position, and gives the layer and
+# the shape after it. Flatten is none: vectors are flat here.
+Read: TypeAlias = tuple["Layer | None", Shape]
+
+
+def _flatten(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
+    members(entry, f"layer {position}", ("type",))
+    return None, (math.prod(shape),)
+
+
+def _dense(entry: dict[str, Any], shape: Shape, start: int, position: int) -> Read:
+    found = members(entry, f"layer {position}", ("type", "inputs", "outputs", "bias"))
+    inputs, outputs = (whole(found[name], f"{name} of layer {position}", 1) for name in ("inputs", "outputs"))
+    _require(shape == (inputs,), f"layer {position} takes {inputs} numbers and gets {shape}")
+    return Dense(inputs, outputs, flag(found["bias"], f"bias of layer {position}"), start, position), (outputs,)
+
+
+def _conv(entry: dict[str, Any], shape: Shape, start: int, position: int) -> Read:
+    names = ("type", "in_channels", "out_channels", "kernel", "stride", "padding", "bias")
+    found = members(entry, f"layer {position}", names)
+    inputs, channels = (whole(found[name], f"{name} of layer {position}", 1) for name in names[1:3])
+    kernel, stride = (_pair(found[name], 1) for name in ("kernel", "stride"))
+    padding, bias = _pair(found["padding"], 0), flag(found["bias"], f"bias of layer {position}")
+    _require(len(shape) == 3 and shape[0] == inputs, f"layer {position} takes {inputs} channels and gets {shape}")
+    layer = Conv(shape, channels, kernel, stride, padding, bias, start, position)
+    return layer, (channels, *_places(layer))
+
+
+def _average(entry: dict[str, Any], shape: Shape, start: int, position: int) -> Read:
+    kernel, stride = _window(entry, shape, position)
+    layer = Conv(shape, shape[0], kernel, stride, (0, 0), False, start, position, pool=True)
+    return layer, (shape[0], *_places(layer))
+
+
+def _maximum(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
+    layer = MaxPool(shape, *_window(entry, shape, position))
+    return layer, (shape[0], *_places(layer))
+
+
+def _window(entry: dict[str, Any], shape: Shape, position: int) -> tuple[Shape, Shape]:
+    found = members(entry, f"layer {position}", ("type", "kernel", "stride"))
+    _require(len(shape) == 3, f"layer {position} takes an image and gets {shape}")
+    return _pair(found["kernel"], 1), _pair(found["stride"], 1)
+
+
+def _places(layer: Conv | MaxPool) -> Shape:
+    _require(min(layer.places) >= 1, f"a window of {layer.kernel} does not fit into {layer.shape}")
+    return layer.places
+
+
+def _pair(value: Any, least: int) -> Shape:
+    first, second = (whole(size, "a size of a window", least) for size in listed(value, "a pair", 2))
+    return first, second
+
+
+def _activation(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
+    kind = word(entry["type"], f"the type of layer {position}", SLOPES)
+    leaky = kind == "LeakyReLU"
+    found = members(entry, f"layer {position}", ("type", "slope") if leaky else ("type",))
+    slope = number(found["slope"], f"slope of layer {position}", 0.0, LARGEST_SLOPE) if leaky else SLOPES[kind]
+    return Activation(kind, slope, math.prod(shape), position), shape
+
+
+def _require(fits: bool, message: str) -> None:
+    if not fits:
+        raise CannotCheck("malformed", message)
+
+
+LARGEST_SLOPE = math.nextafter(1.0, 0.0)  # of a leaky ReLU: below 1
+SLOPES = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # below 0; of a leaky ReLU unless given
+READERS: dict[str, Callable[[dict[str, Any], Shape, int, int], Read]] = {
+    "Flatten": _flatten,
+    "Dense": _dense,
+    "Conv2d": _conv,
+    "AvgPool2d": _average,
+    "MaxPool2d": _maximum,
+    **dict.fromkeys(SLOPES, _activation),
+}
 
 
 def fixed_or(layer: Linear, flat: Array) -> Array:

@@ -22,7 +22,7 @@ from bnncert_check.model import Model
 from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck
 
-ROWS_AT_ONCE = 256
+AT_ONCE = 2**22  # numbers of all rows that are walked together: 32 MiB an array
 
 
 @dataclass(frozen=True)
@@ -125,27 +125,34 @@ def _row_bounds(
         if isinstance(layer, Linear):
             step = BoxStep(layer, fixed_or(layer, weights.lower), fixed_or(layer, weights.upper), h)
             steps.append(step)
-            h = _outputs(steps, region, step, model.layers[i + 1] if i + 1 < len(model.layers) else None, everywhere)
+            h = _outputs(model.layers, i, steps, step, region, everywhere)
         elif isinstance(layer, MaxPool):
             steps.append(MaxStep(layer, h))
             h = maximum(layer, h)
         else:
             steps.append(ActivationStep(lines(layer, h.lower, h.upper, *default_slopes(layer, h.lower, h.upper)), h))
             h = Interval(*image(layer, h.lower, h.upper))
-    return down(np.maximum(_walk(steps, region, rows, everywhere), h.minimum(rows)) + offsets)
+    found = np.full_like(offsets, -np.inf)
+    for part in row_slices(model.layers, len(rows)):
+        found[part] = np.maximum(_walk(steps, region, rows[part], everywhere), h.minimum(rows[part]))
+    return down(found + offsets)
 
 
-def _outputs(steps: list[Step], region: Region, step: BoxStep, following: Layer | None, everywhere: bool) -> Interval:
+def _outputs(
+    layers: tuple[Layer, ...], i: int, steps: list[Step], step: BoxStep, region: Region, everywhere: bool
+) -> Interval:
     """The interval of the last step's outputs: all by rows of a dense layer, of others those whose sign is open."""
-    if isinstance(step.layer, Dense):
-        unit = np.eye(step.layer.outputs)
-        return Interval(_walk(steps, region, unit, everywhere), -_walk(steps, region, -unit, everywhere))
-    lower, upper = _one_layer(step.layer, step)
-    chosen = np.flatnonzero(worth_rows(lower, upper, following))
-    exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
-    if step.layer.pool or (len(steps) == 1 and region.is_box and exact):
-        chosen = chosen[:0]  # rows would find the same
-    for rows, places in unit_rows(chosen, step.layer.outputs):
+    layer = step.layer
+    if isinstance(layer, Dense):
+        lower, upper = np.full(layer.outputs, -np.inf), np.full(layer.outputs, np.inf)
+        chosen = np.arange(layer.outputs)
+    else:
+        lower, upper = _one_layer(layer, step)
+        chosen = np.flatnonzero(worth_rows(lower, upper, layers[i + 1] if i + 1 < len(layers) else None))
+        exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
+        if layer.pool or (len(steps) == 1 and region.is_box and exact):
+            chosen = chosen[:0]  # rows would find the same
+    for rows, places in unit_rows(chosen, layer.outputs, layers[: i + 1]):
         lower[places] = np.maximum(lower[places], _walk(steps, region, rows, everywhere))
         upper[places] = np.minimum(upper[places], -_walk(steps, region, -rows, everywhere))
     return Interval(lower, upper)
@@ -158,10 +165,18 @@ def worth_rows(lower: Array, upper: Array, following: Layer | None) -> NDArray[n
     return np.ones(len(lower), bool)
 
 
-def unit_rows(chosen: NDArray[np.int64], width: int) -> Iterator[tuple[Array, NDArray[np.int64]]]:
-    """Rows e_i [ROWS_AT_ONCE, width] of the chosen neurons, with their indices."""
-    for start in range(0, len(chosen), ROWS_AT_ONCE):
-        places = chosen[start : start + ROWS_AT_ONCE]
+def row_slices(layers: tuple[Layer, ...], count: int) -> Iterator[slice]:
+    """The rows in parts: a walk over the layers holds a limited number of numbers, however many rows there are."""
+    step = max(1, AT_ONCE // max(layer.held for layer in layers))
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
+def unit_rows(
+    chosen: NDArray[np.int64], width: int, layers: tuple[Layer, ...]
+) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+    """Rows e_i [.., width] of the chosen neurons, with their indices, in parts."""
+    for part in row_slices(layers, len(chosen)):
+        places = chosen[part]
         rows = np.zeros((len(places), width))
         rows[np.arange(len(places)), places] = 1.0
         yield rows, places

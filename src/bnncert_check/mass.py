@@ -9,7 +9,7 @@ product of probabilities keeps those of a small mass. Both are bounds: the bette
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -147,7 +147,7 @@ _PROBABILITIES: dict[str, Callable[..., arb]] = {
 }
 
 
-def cut(parent: WeightBox, cuts: list[tuple[int, float, float]]) -> WeightBox:
+def cut(parent: WeightBox, cuts: Sequence[tuple[int, float, float]]) -> WeightBox:
     """The cell that is left of a box when some weights are restricted: (weight, low, high)."""
     lower, upper = parent.lower.copy(), parent.upper.copy()
     for weight, low, high in cuts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.files import UNREADABLE, Tensors, digest, numbers, read_npz, read_safetensors, strict_json
-from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, Shape, window_places
+from bnncert_check.files import Arrays, digest, read_npz, read_safetensors, reading, require_room, strict_json
+from bnncert_check.grammar import exact, listed, members, word
+from bnncert_check.layers import SLOPES, Layer, Linear, read_layers
 from bnncert_check.verdict import CannotCheck
 
 SCHEMA = "bnncert-posterior/1"
@@ -25,9 +27,14 @@ FIELDS = {
     "low-rank-normal": ("mean", "std", "factor"),
     "empirical": ("samples",),
 }
-ACTIVATIONS = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # with the (default) slope below 0
+SCALES = {"std", "scale"}  # a width; 0 marks a deterministic weight
+STACKED = {"factor", "samples"}  # several numbers a weight
+GAUSSIAN = ("normal", "low-rank-normal")
+INDEPENDENT = ("normal", "uniform", "truncated-normal", "laplace", "student-t")
+EMPIRICAL = ("empirical",)
 NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
-NO_ACTIVATION = ("linear", "softmax")
+NOTHING, LAST = "linear", "softmax"  # no activation; and none either, but at the end only: the logits decide
+NEARLY = 1e-9  # that the weights of a mixture may miss 1 by; sums are divided by what they are
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class Posterior:
         """The unit of a box's width; 0 marks a deterministic weight."""
         if self.family == "uniform":
             return (self.fields["high"] - self.fields["low"]) / 2
-        return list(self.fields.values())[1]
+        return next(value for name, value in self.fields.items() if name in SCALES)
 
     @property
     def random(self) -> NDArray[np.bool_]:
@@ -66,188 +73,171 @@ class Posterior:
 
 
 @dataclass(frozen=True)
+class Component:
+    """A part of the posterior, with its weight."""
+
+    weight: float
+    posterior: Posterior
+
+
+@dataclass(frozen=True)
 class Model:
-    """The network, and its posterior as weighted components (one, unless it is a mixture)."""
+    """The network, and its posterior as components: one of weight 1, or several Gaussian ones of a mixture."""
 
     input_shape: tuple[int, ...]
     layers: tuple[Layer, ...]
-    weights: tuple[float, ...]
-    components: tuple[Posterior, ...]
+    components: tuple[Component, ...]
     architecture_digest: str
     posterior_digest: str
+    size: int = 0  # of the file, in bytes
 
     @property
     def outputs(self) -> int:
-        return [layer.outputs for layer in self.layers if not isinstance(layer, Activation)][-1]
+        return self.layers[-1].outputs
+
+    def all_of(self, families: Collection[str], what: str) -> tuple[Component, ...]:
+        """The components, if every one of them is of these families."""
+        for component in self.components:
+            if component.posterior.family not in families:
+                family = component.posterior.family
+                raise CannotCheck("unsupported", f"{what} is for {', '.join(families)} posteriors, not for {family}")
+        return self.components
+
+    def only(self, families: Collection[str], what: str) -> Posterior:
+        """The posterior, if it is no mixture and of these families."""
+        first, *others = self.all_of(families, what)
+        if others:
+            raise CannotCheck("unsupported", f"{what} is not for mixtures")
+        return first.posterior
+
+    def require_room(self, size: int) -> None:
+        """Refuse layers much wider than the files that ask for them; size: of the certificate, which holds an input."""
+        for layer in self.layers:
+            require_room(8 * layer.held, self.size + size, f"a layer of {layer.outputs} neurons")
 
 
 def read_model(path: Path) -> Model:
     """The posterior in a `.safetensors` (native) or `.npz` file."""
-    try:
+    with reading(f"posterior {str(path)!r} is malformed", "malformed"):
         return _from_npz(path) if path.suffix == ".npz" else _from_native(path)
-    except UNREADABLE as error:
-        raise CannotCheck("malformed", f"posterior {str(path)!r} is malformed ({error!r})") from error
 
 
 def _from_native(path: Path) -> Model:
-    header, tensors = read_safetensors(path, SCHEMA)
-    family, architecture = header["family"], header["network"]
-    if family != "mixture":
-        return _model(architecture, tensors, [header], (1.0,))
-    weights = tuple(float.fromhex(weight) for weight in header["weights"])
-    if len(weights) != len(header["components"]) or not min(weights) >= 0 or not 0.99 < math.fsum(weights) < 1.01:
-        raise CannotCheck("malformed", f"mixture weights {weights} are not probabilities of its components")
-    return _model(architecture, tensors, header["components"], weights, mixture=True)
-
-
-def _model(
-    architecture: dict[str, Any],
-    tensors: Tensors,
-    parts: list[dict[str, Any]],
-    weights: tuple[float, ...],
-    mixture: bool = False,
-) -> Model:
-    shape, layers = tuple(architecture["input_shape"]), _layers(architecture)
-    components = tuple(
-        _posterior(part["family"], layers, tensors, f"{i}." if mixture else "") for i, part in enumerate(parts)
-    )
-    own = components[0].digest
+    file = read_safetensors(path, SCHEMA)
+    mixture = file.header.get("family") == "mixture"
+    names = ("schema", "network", "family", *(("weights", "components") if mixture else ()))
+    header = members(file.header, "the posterior's header", names, ("notes",))
+    shape, layers = read_layers(header["network"])
+    left = dict(file.arrays)
     if mixture:
-        digests = [component.digest for component in components]
-        own = digest({"family": "mixture", "weights": [w.hex() for w in weights], "components": digests})
-    return Model(shape, layers, weights, components, digest(architecture), own)
-
-
-def _layers(architecture: dict[str, Any]) -> tuple[Layer, ...]:
-    layers: list[Layer] = []
-    shape, start = tuple(_whole(size, 1) for size in architecture["input_shape"]), 0
-    for position, entry in enumerate(architecture["layers"]):
-        kind, fields = entry["type"], {key: value for key, value in entry.items() if key != "type"}
-        if kind == "Flatten" and not fields:
-            shape = (math.prod(shape),)
-            continue
-        layer = _layer(kind, fields, shape, start, position)
-        layers.append(layer)
-        if isinstance(layer, Linear):
-            start += layer.size
-        shape = tuple(_whole(size, 1) for size in _output_shape(layer, shape))
-    if start == 0 or len(shape) != 1:
-        raise CannotCheck("malformed", f"the network has no weights, or gives {shape} instead of a vector")
-    return tuple(layers)
-
-
-def _whole(value: Any, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise CannotCheck("malformed", f"{value!r} is not a whole number of at least {least}")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise CannotCheck("malformed", f"{value!r} is neither true nor false")
-    return value
-
-
-def _pair(value: Any, least: int) -> Shape:
-    first, second = value
-    return _whole(first, least), _whole(second, least)
-
-
-def _layer(kind: str, fields: dict[str, Any], shape: Shape, start: int, position: int) -> Layer:
-    """One layer for inputs of the given shape; every field is taken, or it is an error."""
-    expected: Shape | None = None
-    layer: Layer
-    if kind in ACTIVATIONS:
-        slope = fields.pop("slope") if kind == "LeakyReLU" else ACTIVATIONS[kind]
-        layer = Activation(kind, slope, position)
-        if not 0 <= (slope or 0) < 1:
-            raise CannotCheck("malformed", f"{kind} has slope {slope}")
-    elif kind == "Dense":
-        inputs, outputs = (_whole(fields.pop(name), 1) for name in ("inputs", "outputs"))
-        layer, expected = Dense(inputs, outputs, _flag(fields.pop("bias")), start, position), (inputs,)
-    elif kind in ("Conv2d", "AvgPool2d", "MaxPool2d"):
-        kernel, stride = (_pair(fields.pop(name), 1) for name in ("kernel", "stride"))
-        expected = (shape[0], *shape[1:3])
-        if kind == "MaxPool2d":
-            layer = MaxPool(shape, kernel, stride)
-        elif kind == "AvgPool2d":
-            layer = Conv(shape, shape[0], kernel, stride, (0, 0), False, start, position, pool=True)
-        else:
-            expected = (fields.pop("in_channels"), *shape[1:3])
-            channels, padding = _whole(fields.pop("out_channels"), 1), _pair(fields.pop("padding"), 0)
-            layer = Conv(shape, channels, kernel, stride, padding, _flag(fields.pop("bias")), start, position)
+        components = _mixture(header, layers, left)
+        digests = [component.posterior.digest for component in components]
+        weights = [component.weight.hex() for component in components]
+        own = digest({"family": "mixture", "weights": weights, "components": digests})
     else:
-        raise CannotCheck("unsupported", f"layer {kind!r} is not known")
-    if fields or expected not in (None, shape):
-        raise CannotCheck(
-            "malformed", f"layer {position} takes {expected}, gets {shape}; other fields {sorted(fields)}"
-        )
-    return layer
+        components = (Component(1.0, _posterior(header["family"], layers, left, "")),)
+        own = components[0].posterior.digest
+    for name in left:
+        raise CannotCheck("malformed", f"the posterior has a tensor {name!r}, which is not part of the format")
+    return Model(shape, layers, components, digest(header["network"]), own, file.size)
 
 
-def _output_shape(layer: Layer, shape: Shape) -> Shape:
-    match layer:
-        case Dense():
-            return (layer.outputs,)
-        case Conv():
-            return (layer.channels, *layer.places)
-        case MaxPool():
-            return (shape[0], *window_places(shape, layer.kernel, layer.stride, (0, 0)))
-    return shape
+def _mixture(header: dict[str, Any], layers: tuple[Layer, ...], left: Arrays) -> tuple[Component, ...]:
+    weights = [exact(weight, "a mixture's weight") for weight in listed(header["weights"], "the mixture's weights")]
+    parts = listed(header["components"], "the mixture's components", len(weights))
+    if not weights or not min(weights) >= 0 or not abs(math.fsum(weights) - 1) <= NEARLY:
+        raise CannotCheck("malformed", "the mixture's weights are not probabilities")
+    components = []
+    for i, (weight, part) in enumerate(zip(weights, parts, strict=True)):
+        family = word(members(part, f"component {i}", ("family",))["family"], f"the family of component {i}")
+        if family not in GAUSSIAN:
+            raise CannotCheck("unsupported", f"component {i} is {family[:40]!r}; mixtures are of Gaussians")
+        components.append(Component(weight, _posterior(family, layers, left, f"{i}.")))
+    return tuple(components)
 
 
-def _posterior(family: str, layers: tuple[Layer, ...], tensors: Tensors, prefix: str) -> Posterior:
-    if family not in FIELDS:
-        raise CannotCheck("unsupported", f"posterior family {family!r} is not known")
-    fields = {field: _gather(layers, tensors, prefix, field) for field in FIELDS[family]}
-    posterior = Posterior(family, fields)
-    if family == "empirical":
-        return posterior
-    ordered = family == "normal" or "low" not in fields or bool((fields["low"] <= fields["high"]).all())
-    if not ordered or not (posterior.spread >= 0).all() or not (fields.get("df", np.ones(1)) > 0).all():
+def _posterior(family: Any, layers: tuple[Layer, ...], left: Arrays, prefix: str) -> Posterior:
+    """The posterior of a family; its tensors are taken out of those that are left."""
+    if type(family) is not str or family not in FIELDS:
+        raise CannotCheck("unsupported", f"posterior family {str(family)[:40]!r} is not known")
+    fields = {field: _gather(layers, left, prefix, field) for field in FIELDS[family]}
+    scales = [value for name, value in fields.items() if name in SCALES]
+    ordered = "low" not in fields or bool((fields["low"] <= fields["high"]).all())
+    if not ordered or not all((scale >= 0).all() for scale in scales) or not (fields.get("df", np.ones(1)) > 0).all():
         raise CannotCheck("malformed", f"the {family} posterior has a negative scale or an empty interval")
-    return posterior
+    return Posterior(family, fields)
 
 
-def _gather(layers: tuple[Layer, ...], tensors: Tensors, prefix: str, field: str) -> Array:
+def _gather(layers: tuple[Layer, ...], left: Arrays, prefix: str, field: str) -> Array:
     """One field of all weights as a flat vector [n], a factor as [n, k], samples as [S, n]."""
+    weighted = [layer for layer in layers if isinstance(layer, Linear) and layer.parameters]
+    count = _stacked(left, f"{prefix}W0_{field}", field)
     parts: list[Array] = []
-    for i, layer in enumerate(layer for layer in layers if isinstance(layer, Linear) and layer.size):
-        for letter, shape in _parameters(layer).items():
-            name = f"{prefix}{letter}{i}_{field}"
-            if field in ("factor", "samples"):
-                count = tensors[name].shape[0]
-                parts.append(numbers(tensors, name, (count, *shape)).reshape(count, -1).T)
-            else:
-                parts.append(numbers(tensors, name, shape).reshape(-1))
-    joined = np.concatenate(parts)
-    return np.ascontiguousarray(joined.T) if field == "samples" else joined
+    for i, layer in enumerate(weighted):
+        for letter, shape in layer.parameters.items():
+            part = _numbers(left, f"{prefix}{letter}{i}_{field}", (*count, *shape))
+            parts.append(part.reshape(*count, math.prod(shape)))
+    joined = np.concatenate(parts, -1)
+    return np.ascontiguousarray(joined.T) if field == "factor" else joined
 
 
-def _parameters(layer: Linear) -> dict[str, Shape]:
-    """Letter and shape of a layer's parameters, in the order of the flat weight vector."""
-    weights: Shape
-    if isinstance(layer, Dense):
-        weights, channels = (layer.inputs, layer.outputs), layer.outputs
-    else:
-        weights, channels = (layer.channels, layer.shape[0], *layer.kernel), layer.channels
-    return {"W": weights} | ({"b": (channels,)} if layer.bias else {})
+def _stacked(left: Arrays, name: str, field: str) -> tuple[int, ...]:
+    """How many samples there are, at least one, or shared factors; nothing for one number a weight."""
+    if field not in STACKED:
+        return ()
+    count = left[name].shape[0] if name in left and left[name].ndim else 0
+    if field == "samples" and count == 0:
+        raise CannotCheck("malformed", f"tensor {name!r} holds no sample")
+    return (count,)
+
+
+def _numbers(left: Arrays, name: str, shape: tuple[int, ...]) -> Array:
+    """A finite array of the given shape, taken out of those that are left, as float64."""
+    value = left.pop(name, None)
+    if value is None or value.shape != shape or not np.issubdtype(value.dtype, np.floating):
+        raise CannotCheck("malformed", f"tensor {name!r} is missing or not numbers of shape {shape}")
+    array = value.astype(np.float64)
+    if not np.isfinite(array).all():
+        raise CannotCheck("malformed", f"tensor {name!r} holds NaN or infinity")
+    return array
 
 
 def _from_npz(path: Path) -> Model:
     """W{i}_mean [in, out], b{i}_mean, W{i}_std, b{i}_std; ReLU between the layers unless `meta` names activations."""
-    arrays = read_npz(path)
-    depth = sum(f"W{i}_mean" in arrays for i in range(len(arrays)))
-    meta = strict_json(str(arrays["meta"])) if "meta" in arrays else {}
-    names = meta.get("activations", ["relu"] * (depth - 1) + ["linear"])
-    if len(names) != depth or not depth:
-        raise CannotCheck("malformed", f"posterior has {depth} layers and activations {names}")
-    layers: list[dict[str, Any]] = []
+    arrays, size = read_npz(path)
+    names = _activations(arrays)
+    described: list[dict[str, Any]] = []
     for i, name in enumerate(names):
-        inputs, outputs = arrays[f"W{i}_mean"].shape
-        layers.append({"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays})
-        if name not in NO_ACTIVATION:
+        weights = arrays.get(f"W{i}_mean")
+        if weights is None or weights.ndim != 2:
+            raise CannotCheck("malformed", f"array 'W{i}_mean' is missing or not a matrix")
+        inputs, outputs = weights.shape
+        described.append({"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays})
+        if name in NPZ_ACTIVATIONS:
             kind = NPZ_ACTIVATIONS[name]
-            layers.append({"type": kind} | ({"slope": ACTIVATIONS[kind]} if kind == "LeakyReLU" else {}))
-    architecture = {"input_shape": [layers[0]["inputs"]], "layers": layers}
-    return _model(architecture, arrays, [{"family": "normal"}], (1.0,))
+            described.append({"type": kind} | ({"slope": SLOPES[kind]} if kind == "LeakyReLU" else {}))
+    network = {"input_shape": [described[0]["inputs"]], "layers": described}
+    shape, layers = read_layers(network)
+    posterior = _posterior("normal", layers, arrays, "")
+    for name in arrays:
+        raise CannotCheck("malformed", f"array {name!r} belongs to no layer")
+    return Model(shape, layers, (Component(1.0, posterior),), digest(network), posterior.digest, size)
+
+
+def _activations(arrays: Arrays) -> list[str]:
+    """One for each layer; a softmax may come last, where it changes nothing that is asked about the logits."""
+    depth = sum(name.startswith("W") and name.endswith("_mean") for name in arrays)
+    if not depth:
+        raise CannotCheck("malformed", "there is no array 'W0_mean'")
+    meta = arrays.pop("meta", None)
+    if meta is not None and (meta.ndim or meta.dtype.kind != "U"):
+        raise CannotCheck("malformed", "meta is not text")
+    with reading("meta is not JSON", "malformed"):
+        said = {} if meta is None else strict_json(str(meta))
+    if type(said) is not dict:
+        raise CannotCheck("malformed", "meta is not an object")
+    names = listed(said.get("activations", ["relu"] * (depth - 1) + [NOTHING]), "the activations", depth)
+    for i, name in enumerate(names):
+        last = (LAST,) if i == depth - 1 else ()
+        word(name, f"activation {i}", (*NPZ_ACTIVATIONS, NOTHING, *last))
+    return names

@@ -15,11 +15,12 @@ import numpy as np
 from flint import arb
 
 from bnncert_check.arithmetic import Array, dot_up, lower_float, sqrt_up, up, upper_float
-from bnncert_check.concentration import Functional, Proof, functionals
+from bnncert_check.functionals import Functional
 from bnncert_check.layers import Activation, Linear, MaxPool, fixed_or, through_up
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model, Posterior
+from bnncert_check.proofs import Proof, functionals
 from bnncert_check.region import Region
 from bnncert_check.tails import normal_tail
 from bnncert_check.verdict import CannotCheck

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from bnncert_check.arithmetic import Array, dot_down, dot_up, down, sqrt_up, up
-from bnncert_check.files import Tensors, numbers
+from bnncert_check.grammar import Tensors, exact, listed, members, number
 from bnncert_check.verdict import CannotCheck, Rejected
 
-NORMS = ("linf", "l2", "l1")
+Clip: TypeAlias = tuple[float, float] | None
+
+# Whether the differences of a point to x keep within eps, exactly.
+WITHIN: dict[str, Callable[[list[Fraction], Fraction], bool]] = {
+    "linf": lambda offsets, eps: max(offsets, default=Fraction(0)) <= eps,
+    "l2": lambda offsets, eps: sum(offset**2 for offset in offsets) <= eps**2,
+    "l1": lambda offsets, eps: sum(offsets) <= eps,
+}
 
 
 @dataclass(frozen=True)
@@ -22,9 +29,10 @@ class Region:
 
     norm: str
     x: Array
-    eps: float  # inf for an explicit box
+    eps: float  # of a box its largest half-width
     lower: Array
     upper: Array
+    clip: Clip = None
 
     @property
     def is_box(self) -> bool:
@@ -39,46 +47,57 @@ class Region:
         dual = sqrt_up(dot_up(size, size)) if self.norm == "l2" else size.max(-1)
         return np.maximum(best, down(dot_down(rows, self.x) - up(self.eps * dual)))
 
-    def contains(self, point: Array, clip: tuple[float, float] | None) -> bool:
+    def contains(self, point: Array) -> bool:
         """In rational arithmetic."""
         if self.norm == "box":
             return bool(((self.lower <= point) & (point <= self.upper)).all())
-        if clip is not None and not ((clip[0] <= point) & (point <= clip[1])).all():
+        if self.clip is not None and not ((self.clip[0] <= point) & (point <= self.clip[1])).all():
             return False
         offsets = [
             abs(Fraction(p) - Fraction(c)) for p, c in zip(point.tolist(), self.x.tolist(), strict=True) if p != c
         ]
-        eps = Fraction(self.eps)
-        match self.norm:
-            case "linf":
-                return max(offsets, default=Fraction(0)) <= eps
-            case "l2":
-                return sum(offset**2 for offset in offsets) <= eps**2
-        return sum(offsets) <= eps
+        return WITHIN[self.norm](offsets, Fraction(self.eps))
+
+    def describe(self) -> str:
+        if self.norm == "box":
+            return "a box"
+        clip = f" within [{self.clip[0]!r}, {self.clip[1]!r}]" if self.clip else ""
+        return f"{self.norm} ball of radius {self.eps!r}{clip}"
 
 
 def point_region(point: Array) -> Region:
     return Region("linf", point, 0.0, point, point)
 
 
-def read_region(
-    described: dict[str, Any], tensors: Tensors, shape: tuple[int, ...]
-) -> tuple[Region, tuple[float, float] | None]:
-    """The region of a certificate, rounded outward, and its clip range."""
-    norm, clip, x = described["norm"], described["clip"], numbers(tensors, "x", shape).reshape(-1)
+def read_region(described: Any, tensors: Tensors, shape: tuple[int, ...]) -> Region:
+    """The region of a certificate, rounded outward."""
+    found = members(described, "the region", ("norm", "clip", "eps"))
+    norm, clip, x = found["norm"], _clip(found["clip"]), tensors.numbers("x", shape).reshape(-1)
     if norm == "box":
-        lower, upper = (numbers(tensors, name, shape).reshape(-1) for name in ("lower", "upper"))
-        eps = math.inf
-    elif norm in NORMS:
-        eps = float.fromhex(described["eps"])
-        if not 0 <= eps < math.inf:
-            raise CannotCheck("malformed", f"eps is {eps}")
-        lower, upper = (down(x - eps), up(x + eps)) if eps > 0 else (x, x)
-    else:
-        raise CannotCheck("unsupported", f"norm {norm!r} is not known")
+        lower, upper = (tensors.numbers(name, shape).reshape(-1) for name in ("lower", "upper"))
+        if found["eps"] is not None or clip is not None:
+            raise CannotCheck("malformed", "a box has neither a radius nor a clip range")
+        _require_points(lower, upper)
+        return Region(norm, x, float(((upper - lower) / 2).max()), lower, upper)
+    if type(norm) is not str or norm not in WITHIN:
+        raise CannotCheck("unsupported", f"norm {str(norm)[:40]!r} is not known")
+    eps = exact(found["eps"], "eps")
+    if not eps >= 0:
+        raise CannotCheck("malformed", f"eps is {eps}")
+    lower, upper = (down(x - eps), up(x + eps)) if eps > 0 else (x, x)
     if clip is not None:
-        clip = (float(clip[0]), float(clip[1]))
         lower, upper = np.maximum(lower, clip[0]), np.minimum(upper, clip[1])
+    _require_points(lower, upper)
+    return Region(norm, x, eps, lower, upper, clip)
+
+
+def _clip(value: Any) -> Clip:
+    if value is None:
+        return None
+    low, high = (number(end, "an end of the clip range") for end in listed(value, "the clip range", 2))
+    return low, high
+
+
+def _require_points(lower: Array, upper: Array) -> None:
     if not (lower <= upper).all():
         raise Rejected("region-empty", "the input region is empty")
-    return Region(norm, x, eps, lower, upper), clip

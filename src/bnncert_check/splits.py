@@ -7,7 +7,7 @@ both of its signs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,24 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Common:
+    """The reference of the common-noise bound: λ, and by position of the random layers rows and, but for the input,
+    centres."""
+
+    scale: float
+    rows: dict[int, Array]
+    centers: dict[int, Array]
+
+
+@dataclass(frozen=True)
 class Tree:
     """The leaves of one output row, on U open neurons: splits [leaves, depth], k or -k for z >= 0 or z <= 0 of the k-th
-    of them, 0 after the last; multipliers β [leaves, depth]; lower slopes [leaves, U].
-
-    For the common-noise bound: λ, and by position of the layers the reference's rows and, but for the input, centres.
-    """
+    of them, 0 after the last; multipliers β [leaves, depth]; lower slopes [leaves, U]."""
 
     paths: Indices
     multipliers: Array
     slopes: Array
-    scale: float | None = None
-    rows: dict[int, Array] = field(default_factory=dict)
-    centers: dict[int, Array] = field(default_factory=dict)
+    common: Common | None = None
 
 
 @dataclass(frozen=True)

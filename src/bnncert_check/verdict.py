@@ -35,6 +35,15 @@ class CannotCheck(Reason):
 
 
 @dataclass(frozen=True)
+class Support:
+    """The bounds that evidence supports, and of softmax the lead."""
+
+    lower: float
+    upper: float
+    lead: float = 0.0
+
+
+@dataclass(frozen=True)
 class Verdict:
     """ACCEPT, REJECT or ERROR; `supported` are the bounds that rigorous arithmetic gives, where it came that far."""
 
@@ -72,12 +81,14 @@ REJECTIONS = {
     "upper-too-low": "the claimed upper bound is below what rigorous arithmetic supports",
     "gap-too-high": "the claimed lead of the label's predictive probability is above what is supported",
     "certificate-missing": "a result claims something and has no certificate",
-    "result-mismatch": "a line of results and its certificate say different things",
+    "result-mismatch": "a line of results contradicts its certificate or itself",
+    "result-repeated": "two lines of results are about one thing, or name one certificate",
 }
 ERRORS = {
     "unreadable": "a file does not exist or is not what its name says",
-    "malformed": "a file lacks something it must hold, or holds it in the wrong shape",
+    "malformed": "a file lacks something it must hold, holds it in the wrong shape, or holds something else",
     "unsupported": "a layer, posterior family, norm or rule that this checker does not know",
+    "too-large": "a file asks for more memory than its own size and the posterior's entitle it to",
     "not-finite": "a number overflowed on the way: nothing follows",
     "arithmetic": "this machine's floating-point arithmetic is not what the checker relies on",
 }

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bnncert.correlated import Gaussian, LowRankNormal
-from bnncert.layers import Flatten, LeakyReLU, Linear, MaxPool2d, ReLU, Weighted
+from bnncert.layers import Flatten, LeakyReLU, Linear, MaxPool2d, ReLU, Sigmoid, Tanh, Weighted
 from bnncert.network import Network
 from bnncert.products import fan, spread_bias, through
 from bnncert.rounding import TINY, gamma
@@ -42,6 +42,8 @@ def output_norms(network: Network, posterior: Gaussian, region: Region) -> Tenso
             window = math.prod(layer.kernel)
             mean_size = torch.nn.functional.avg_pool2d(size, layer.kernel, layer.stride)
             size = mean_size * window * (1 + gamma(2 * window + 64)) + TINY
-        elif not isinstance(layer, ReLU | LeakyReLU):
+        elif isinstance(layer, Tanh | Sigmoid):  # at most 1
             size = torch.ones_like(size)
+        elif not isinstance(layer, ReLU | LeakyReLU):  # at most what they are given
+            raise TypeError(f"the size of {layer!r} is not known")
     return size

@@ -33,7 +33,7 @@ class Relaxation:
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:
-    """Lines for the activation on `interval`, with the default slopes."""
+    """Lines for the activation on `interval`, with the default slopes; for what is not known there are none."""
     match activation:
         case ReLU():
             return _piecewise_linear(0.0, interval)
@@ -50,10 +50,13 @@ def relax(activation: Activation, interval: Box) -> Relaxation:
                 half.upper_slope / 4,
                 half.upper_intercept / 2 + (0.5 + SLACK),
             )
+    raise TypeError(f"{activation!r} has no lines")
 
 
 def image(activation: Activation, interval: Box) -> Box:
-    """The activation's range over `interval`: all activations here are nondecreasing."""
+    """The activation's range over `interval`; those that are known to be nondecreasing have one."""
+    if type(activation) not in (ReLU, LeakyReLU, Tanh, Sigmoid):
+        raise TypeError(f"{activation!r} is not known to be nondecreasing")
     lower, upper = activation(interval.lower), activation(interval.upper)
     if isinstance(activation, ReLU):
         return Box(lower, upper)

@@ -56,6 +56,8 @@ def run(
     part = read_shard(shard) if shard else (1, 1)
     plan = make_plan(read_campaign(campaign))
     folder = out or Path(campaign.stem)
+    if plan.repeated:
+        print(f"{plan.repeated} inputs occur more than once; each is asked about once")
     if dry_run:
         _print_plan(plan, folder, device, max(1, workers), part)
         return

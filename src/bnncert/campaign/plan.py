@@ -94,6 +94,7 @@ class Plan:
     y: Tensor
     question: Question
     chunk: int
+    repeated: int = 0  # inputs that are asked about already
 
     @cached_property
     def input_digests(self) -> tuple[str, ...]:
@@ -188,9 +189,10 @@ def make_plan(campaign: Campaign) -> Plan:
     """Read and check everything the campaign names; what could only fail later fails here."""
     data = load_inputs(campaign.inputs)
     indices = selection(campaign.select, len(data.x))
-    if len(set(indices)) < len(indices):
-        raise InputError(f"select {campaign.select!r} names an input twice; give each once")
     x, y = data.x[indices], labels_of(data, indices)
+    kept = _different(x, y)
+    repeated, indices = len(indices) - len(kept), [indices[i] for i in kept]
+    x, y = x[kept], y[kept]
     question = _question(campaign, data)
     loaded = [(name, path, *load_posterior(path)) for name, path in campaign.posteriors.items()]
     for name, _, network, posterior in loaded:
@@ -204,7 +206,15 @@ def make_plan(campaign: Campaign) -> Plan:
     ]
     if len({subject.digest for subject in subjects}) < len(subjects):
         raise InputError("two posteriors of the campaign are the same; name each once")
-    return Plan(tuple(subjects), tuple(indices), x, y, question, campaign.chunk)
+    return Plan(tuple(subjects), tuple(indices), x, y, question, campaign.chunk, repeated)
+
+
+def _different(x: Tensor, y: Tensor) -> list[int]:
+    """Positions without those of an input that came before: one question has one result, and is counted once."""
+    first: dict[tuple[str, float], int] = {}
+    for i, (image, value) in enumerate(zip(x, y.tolist(), strict=True)):
+        first.setdefault((digest("input", [image]), value), i)
+    return list(first.values())
 
 
 def _question(campaign: Campaign, data: Dataset) -> Question:

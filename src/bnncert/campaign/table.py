@@ -39,8 +39,9 @@ def records(store: Store) -> Iterator[dict[str, Any]]:
         record = dict(zip(COLUMNS, row, strict=True))
         bundle, member = record.pop("bundle"), record.pop("member")
         record |= {"seed": seed, "certificate": f"{BUNDLES}/{bundle}/{member}" if member else None}
+        record["target"] = json.loads(record["spec"]).get("target")
         if threshold:
-            record["answer"] = answer(record["lower"], record["upper"], Decimal(threshold))
+            record |= {"at_least": threshold, "answer": answer(record["lower"], record["upper"], Decimal(threshold))}
         yield record
 
 

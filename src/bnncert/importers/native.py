@@ -19,6 +19,7 @@ from bnncert.network import Network, from_description
 from bnncert.posterior import FAMILIES, Normal, Posterior
 
 SCHEMA = "bnncert-posterior/1"
+GAUSSIAN = (Normal.family, LowRankNormal.family)
 SINGLE: dict[str, type[Posterior]] = {**FAMILIES, LowRankNormal.family: LowRankNormal, Empirical.family: Empirical}
 
 
@@ -71,7 +72,10 @@ def _build(
             parts = [dict(part) for part in header["components"]]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path!r}: mixture lacks weights or components ({error!r})") from error
-        built = [_build(part, network, tensors, path, f"{i}.") for i, part in enumerate(parts)]
+        for part in parts:
+            if part.get("family") not in GAUSSIAN:
+                raise InputError(f"{path!r}: mixture of {part.get('family')!r}; its components must be Gaussian")
+        built = (_build(part, network, tensors, path, f"{i}.") for i, part in enumerate(parts))
         return Mixture(weights, tuple(part for part in built if isinstance(part, Normal | LowRankNormal)))
     if family not in SINGLE:
         raise InputError(

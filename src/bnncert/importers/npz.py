@@ -91,4 +91,9 @@ def _activations(arrays: dict[str, NDArray[np.generic]], depth: int, path: Path)
     unknown = [name for name in names if name not in ACTIVATIONS]
     if unknown or len(names) != depth:
         raise InputError(f"{str(path)!r}: activations {names} must be {depth} of {', '.join(ACTIVATIONS)}")
+    if "softmax" in names[:-1]:
+        raise InputError(
+            f"{str(path)!r}: activations {names} have a softmax before the end, which is not supported; "
+            "only at the end do the logits decide"
+        )
     return [ACTIVATIONS[name] for name in names]

@@ -19,13 +19,23 @@ from bnncert.bounds.gaussian import trace, walk
 from bnncert.box import Box
 from bnncert.correlated import Gaussian
 from bnncert.methods.proof import Cut, Proof, prove
-from bnncert.methods.refine import CLOSED, SETTLED, Limits, Refined
+from bnncert.methods.refine import CLOSED, Limits, Refined
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
 from bnncert.specification import Specification
 
 LOW = 8  # dimensions at most
 AT_ONCE = 256  # parts cut in a round, of all inputs
+STAGE = 16  # times as many parts, after which they must have gained something
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The bound that an input had when it was last looked at, when to look again, and whether cutting is no use."""
+
+    count: int
+    bound: float
+    idle: bool = False
 
 
 @dataclass(eq=False)
@@ -49,19 +59,22 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
     """Better proofs by parts, where the ones known leave a noticeable failure and no counterexample is known."""
     deadline = time.perf_counter() + limits.seconds
     counts, points, interrupted = [0] * len(problem), dict(known.counterexamples), False
-    left = [i for i, proof in enumerate(known.proofs) if 1 - proof.bound > SETTLED and i not in points]
+    enough = min(limits.enough, 1 - limits.precision)
+    left = [i for i, proof in enumerate(known.proofs) if proof.bound < enough and i not in points]
     box = problem.specification.region.box.reshape(len(problem), -1)
     whole = _prove(problem, posterior, [(i, box.lower[i], box.upper[i]) for i in left], points)
-    leaves = list(whole)
+    leaves, marks = list(whole), {part.input: Mark(STAGE, part.proof.bound) for part in whole}
     try:
         while leaves and time.perf_counter() < deadline:
             lower = {part.input: _best(part).bound for part in whole}
+            marks = {i: _next_mark(mark, counts[i], lower[i], limits.precision) for i, mark in marks.items()}
             leaves = [
                 part
                 for part in leaves
                 if part.input not in points
                 and counts[part.input] < limits.nodes
-                and lower[part.input] < limits.enough
+                and lower[part.input] < enough
+                and not marks[part.input].idle
                 and 1 - part.proof.bound > CLOSED
                 and bool(part.lower[part.dimension] < part.at < part.upper[part.dimension])
             ]
@@ -80,6 +93,14 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
         proofs[part.input] = max(proofs[part.input], found, key=lambda proof: proof.bound)
     total = [before + count for before, count in zip(known.domains, counts, strict=True)]
     return Refined(proofs, points, total, interrupted)
+
+
+def _next_mark(mark: Mark, count: int, bound: float, precision: float) -> Mark:
+    """Once there are STAGE times as many parts: where they gained less than the precision, noise is what is left, and
+    failures of more parts only add up. Where nothing is proved yet, that cannot be told."""
+    if count < mark.count:
+        return mark
+    return Mark(STAGE * count, bound, mark.idle or 0 < bound < mark.bound + precision)
 
 
 def _halves(part: Part) -> list[tuple[int, Tensor, Tensor]]:

@@ -21,6 +21,8 @@ from bnncert.problem import Problem
 from bnncert.rounding import ALLOWANCE
 
 EFFORTS = (0, 1, 2, 3)
+BRANCHING = 2  # the least effort that branches and bounds
+PRECISION = 1e-3  # of a probability: what is not worth branching for
 NODES = {2: 1000, 3: 20_000}  # domains an input, by effort
 AT_ONCE = 256  # inputs of one search
 
@@ -31,13 +33,15 @@ class Concentration:
 
     effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound too, with at most
     1,000 and 20,000 domains an input, or `nodes`. upper: also search a certified upper bound. time_limit: seconds an
-    input for branch and bound. at_least: the probability asked about, where more need not be known.
+    input for branch and bound. precision: branch and bound ends where no more than this can be gained, 0.001 unless
+    given. at_least: the probability asked about, where more need not be known.
     """
 
     effort: int = 1
     upper: bool = False
     nodes: int | None = None
     time_limit: float | None = None
+    precision: float | None = None
     at_least: float | None = None
     name: ClassVar[str] = "concentration"
 
@@ -48,6 +52,14 @@ class Concentration:
             raise InputError(f"nodes are {self.nodes}; give at least 1")
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time limit is {self.time_limit}; give seconds above 0")
+        if self.precision is not None and not 0 <= self.precision <= 1:
+            raise InputError(f"precision is {self.precision}; give a probability from 0 to 1")
+        for option in ("nodes", "time_limit", "precision"):
+            if self.effort < BRANCHING and getattr(self, option) is not None:
+                raise InputError(
+                    f"{option.replace('_', ' ')} is for branch and bound, and effort is {self.effort}; "
+                    "leave it out, or give effort 2 or 3"
+                )
         if self.at_least is not None and not 0 <= self.at_least <= 1:
             raise InputError(f"threshold is {self.at_least}; give a probability from 0 to 1")
 
@@ -57,9 +69,9 @@ class Concentration:
         for component in components:
             own = Problem(problem.network, component, problem.specification)
             refutations: list[Refutation | None] = [None] * len(problem)
-            if self.upper or self.effort > 1:
+            if self.upper or self.effort >= BRANCHING:
                 refutations = refute(own, component, seed)
-            if self.effort > 1:
+            if self.effort >= BRANCHING:
                 proofs, refutations, counts = self._refined(own, component, refutations, seed)
             else:
                 proofs, counts = prove(own, component, self.effort), [1] * len(problem)
@@ -118,7 +130,8 @@ class Concentration:
         seconds = math.inf if self.time_limit is None and inputs else (self.time_limit or 0) * inputs
         # What is claimed is a little less than what is proved.
         enough = 1.0 if self.at_least is None else self.at_least + ALLOWANCE
-        return Limits(self.nodes or NODES[self.effort], seconds, enough)
+        precision = PRECISION if self.precision is None else self.precision
+        return Limits(self.nodes or NODES[self.effort], seconds, enough, precision)
 
 
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:

@@ -46,7 +46,7 @@ class Roots:
     starts: dict[int, int]
     width: int
     open: Tensor
-    lowest: Tensor  # [width + 1] slope of each neuron below 0
+    lowest: Tensor  # [width + 1] least slope of each neuron's lower line
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
         if isinstance(layer, ReLU | LeakyReLU) and isinstance(step, ActivationStep):
             starts[k] = width
             width += step.size.shape[1]
-            lowest.append(torch.full_like(step.size[0], layer.slope if isinstance(layer, LeakyReLU) else 0.0))
+            lowest.append(torch.full_like(step.size[0], _least_slope(layer)))
             unsettled.append((step.z.lower < 0) & (step.z.upper > 0))
     device = mean.device
     if not unsettled:
@@ -98,6 +98,14 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
     numbers = torch.arange(width, device=device).expand_as(mask)
     columns = torch.where(mask, numbers, width).sort(1).values[:, :count]
     return Roots(problem, mean, traced, starts, width, columns, torch.cat([*lowest, lowest[0][:1]]))
+
+
+def _least_slope(layer: ReLU | LeakyReLU) -> float:
+    """The least float32 that is no smaller than the activation's slope below 0: a line through 0 that is any flatter
+    lies above the function there."""
+    slope = torch.tensor(layer.slope if isinstance(layer, LeakyReLU) else 0.0, dtype=torch.float64)
+    nearest = slope.float()
+    return float(nearest if nearest.double() >= slope else nearest.nextafter(torch.tensor(1.0)))
 
 
 def whole(base: Roots, input: Tensor, row: Tensor) -> Domains:  # noqa: A002 (the field's name)
@@ -154,8 +162,8 @@ def steps_of(base: Roots, domains: Domains) -> list[Step]:
 def evaluate(base: Roots, domains: Domains) -> Functional:
     """The functional of every domain's row [D, 1] with its own slopes and multipliers."""
     steps, region, rows, offsets = _question(base, domains)
-    slopes = domains.slopes.double().clamp(*_slope_range(base, domains))
-    return _functional(base, domains, steps, region, rows, offsets, slopes, domains.multipliers.double())[0]
+    slopes, multipliers = domains.slopes.double(), domains.multipliers.double()
+    return _functional(base, domains, steps, region, rows, offsets, slopes, multipliers)[0]
 
 
 def walk_of(base: Roots, domains: Domains) -> tuple[list[Step], list[Tensor]]:
@@ -224,7 +232,11 @@ def _functional(
     slopes: Tensor,
     multipliers: Tensor,
 ) -> tuple[Functional, list[Tensor]]:
-    """The rows' functional, and their coefficients on the input and on every step's output."""
+    """The rows' functional, and their coefficients on the input and on every step's output.
+
+    Lower lines pass through 0, which is sound for slopes within their range: whatever is given, those are taken.
+    """
+    slopes = slopes.clamp(*_slope_range(base, domains))
     signed = _dense(base, domains, multipliers * domains.splits.sign(), 0.0)
     taken = list(steps)
     values = _dense_over(base, domains, slopes, steps)

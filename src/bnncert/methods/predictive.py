@@ -38,7 +38,7 @@ from bnncert.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.methods.proof import THRESHOLDS, Proof, bytes_each, describe, of_one, slopes_of
 from bnncert.methods.slopes import evaluate, optimise
-from bnncert.posterior import Posterior
+from bnncert.posterior import Normal, Posterior
 from bnncert.problem import Problem
 from bnncert.products import dot
 from bnncert.rounding import UNIT, gamma
@@ -55,11 +55,15 @@ Score: TypeAlias = Callable[[Tensor, Functional, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """lower <= the predictive mean <= upper on all of X; gap: of the label's probability to any rival's, from below."""
+    """lower <= the predictive mean <= upper on all of X; gap: of the label's probability to any rival's, from below.
+
+    size: of a regression mean, how large the numbers are that it is a sum of, for whoever adds them up again.
+    """
 
     lower: float
     upper: float
     gap: float | None
+    size: float
     evidence: dict[str, Any]
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
@@ -88,7 +92,7 @@ def predict(problem: Problem, effort: int) -> list[Prediction]:
     for i in range(len(problem)):
         evidence: dict[str, Any] = {"components": []}
         tensors: dict[str, Tensor] = {}
-        totals, sizes = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+        totals, sizes = [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
         for c, (weight, (lower, upper, values)) in enumerate(zip(weights, sides, strict=True)):
             entry = {"weight": weight.hex(), "lower": describe(lower[i], f"c{c}.", tensors)}
             evidence["components"].append(entry | {"upper": describe(upper[i], f"c{c}.upper.", tensors)})
@@ -97,18 +101,19 @@ def predict(problem: Problem, effort: int) -> list[Prediction]:
             sizes = [size + abs(part) for size, part in zip(sizes, parts, strict=True)]
         # Sums and products of a few numbers, and weights that sum to 1 only nearly.
         slack = 2.0**-38 if len(weights) > 1 else 0.0
-        low, high, gap = (total - slack * (1 + size) for total, size in zip(totals, sizes, strict=True))
-        predictions.append(_prediction(kind, low, high, gap, evidence, tensors))
+        low, high, gap, size = (total - slack * (1 + own) for total, own in zip(totals, sizes, strict=True))
+        predictions.append(_prediction(kind, (low, high, gap, size), evidence, tensors))
     return predictions
 
 
 def _prediction(
-    kind: str, low: float, high: float, gap: float, evidence: dict[str, Any], tensors: dict[str, Tensor]
+    kind: str, found: tuple[float, ...], evidence: dict[str, Any], tensors: dict[str, Tensor]
 ) -> Prediction:
-    """From lower bounds of the mean, of 1 minus it or of its negative, and of the gap."""
+    """From lower bounds of the mean, of 1 minus it or of its negative, and of the gap; last the size."""
+    low, high, gap, size = found
     if kind == "mean":
-        return Prediction(low, -high, None, evidence, tensors)
-    return Prediction(max(low, 0.0), min(1 - high + SLACK, 1.0), max(gap, -1.0), evidence, tensors)
+        return Prediction(low, -high, None, size, evidence, tensors)
+    return Prediction(max(low, 0.0), min(1 - high + SLACK, 1.0), max(gap, -1.0), 1.0, evidence, tensors)
 
 
 def _components(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:
@@ -124,18 +129,19 @@ def _components(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian
 def _both_sides(
     problem: Problem, posterior: Gaussian, kind: str, effort: int
 ) -> tuple[list[Proof], list[Proof], Tensor]:
-    """Proofs below and above, and bounds [B, 3] of the mean, of 1 minus it (or its negative), and of the gap."""
+    """Proofs below and above, and [B, 4] bounds of the mean, of 1 minus it (or its negative) and of the gap, and the
+    size."""
     spec = problem.specification
     if kind == "softmax":
         lower, below = _prove(problem, spec, posterior, THRESHOLDS, effort, _label)
         upper, above = _prove(problem, _negated(spec), posterior, THRESHOLDS, effort, _rivals)
-        return lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 1]], 1)
+        return lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 1], torch.ones_like(below[:, 0])], 1)
     direction = Specification(spec.region, spec.rows[:, :1], torch.zeros_like(spec.offsets[:, :1]))
     norms = dot(direction.rows.abs(), output_norms(problem.network, posterior, spec.region))[:, 0]
     score = partial(_mean, norms * (1 + gamma(spec.rows.shape[-1] + 64)))
     lower, below = _prove(problem, direction, posterior, MEAN_THRESHOLDS, effort, score)
     upper, above = _prove(problem, _negated(direction), posterior, MEAN_THRESHOLDS, effort, score)
-    return lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 0]], 1)
+    return lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 0], norms], 1)
 
 
 def _negated(spec: Specification) -> Specification:
@@ -255,17 +261,20 @@ def _enumerated(problem: Problem, posterior: Empirical, kind: str) -> list[Predi
     spec, count = problem.specification, posterior.samples.shape[0]
     rows = spec.rows if kind == "softmax" else spec.rows[:, :1]
     zero = torch.zeros_like(rows[..., 0])
-    totals = torch.zeros(len(problem), 3, dtype=torch.float64, device=rows.device)
+    totals = torch.zeros(len(problem), 4, dtype=torch.float64, device=rows.device)
     sizes = torch.zeros_like(totals)
     for weights in posterior.samples:
         below, above = (
             linear.row_bounds(problem.network, Box.point(weights), spec.region, sign * rows, zero) for sign in (1, -1)
         )
         if kind == "mean":
-            found = torch.cat([below, above, below], 1)
+            alone = Normal(weights, torch.zeros_like(weights))
+            size = dot(rows.abs(), output_norms(problem.network, alone, spec.region))
+            found = torch.cat([below, above, below, size], 1)
         else:
             margins, leads = _slackened(below), _slackened(above)
-            found = torch.stack([_softmax(margins), _others(leads), _lead(margins)], 1)
+            shares = [_softmax(margins), _others(leads), _lead(margins)]
+            found = torch.stack([*shares, torch.ones_like(shares[0])], 1)
         totals, sizes = totals + found, sizes + found.abs()
     means = (totals - 2 * gamma(count + 8) * sizes) / count
-    return [_prediction(kind, low, high, gap, {"networks": count}, {}) for low, high, gap in means.tolist()]
+    return [_prediction(kind, tuple(numbers), {"networks": count}, {}) for numbers in means.tolist()]

@@ -32,7 +32,6 @@ from bnncert.rounding import UNIT
 
 ROOT_ITERATIONS, ITERATIONS = 40, 15
 CLOSED = 1e-9  # failure of a leaf below which it is not split
-SETTLED = 1e-5  # failure of an input below which it is not refined
 SURE = 1e-10  # failure of a row below which it needs no tree
 LEAST_THRESHOLD = 4.5  # branching makes rows cheap, and then the charge of hidden intervals is what is left
 NARROW = 5.0  # the threshold of inputs for which nothing is proved yet
@@ -42,11 +41,12 @@ GRADIENTS = 4  # times the memory of a walk
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: domains an input, seconds in all, and the lower bound that is enough."""
+    """When to stop: domains an input, seconds in all, the lower bound that is enough, and a gain that is too small."""
 
     nodes: int
     seconds: float = math.inf
     enough: float = 1.0
+    precision: float = 1e-5
     rule: str = "both"
 
 
@@ -131,7 +131,8 @@ class _Search:
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)
         splittable = (self.base.open < self.base.width).any(1)
-        self.active = splittable & (self.margins > 0) & (self.given < 1 - SETTLED) & (self.traced.charge < 1)
+        worth = self.given < 1 - self.traced.charge - limits.precision  # what is charged cannot be gained by branching
+        self.active = splittable & (self.margins > 0) & worth
         self.nodes: Nodes | None = None
 
     def advance(self) -> bool:
@@ -186,8 +187,17 @@ class _Search:
         nodes = self._nodes()
         count = torch.bincount(nodes.input, minlength=len(self.problem))
         self.active &= (self.margins > 0) & (count < self.limits.nodes)
-        if self.limits.enough < 1:
-            self.active &= self.lower() < self.limits.enough
+        lower = torch.maximum(self.given, 1 - self.traced.charge - self._at_leaves().sum(1))
+        self.active &= (lower < self.limits.enough) & (lower < 1 - self.traced.charge - self.limits.precision)
+
+    def _at_leaves(self) -> Tensor:
+        """The failure of every row [B, R] by the leaves so far: quick, and no better than what is proved in the end."""
+        nodes = self._nodes()
+        leaves = nodes.leaf.nonzero().squeeze(1)
+        place = (nodes.input[leaves], nodes.row[leaves])
+        sums = torch.zeros_like(self.plain).index_put(place, nodes.failure[leaves], accumulate=True)
+        refined = torch.zeros_like(self.plain, dtype=torch.bool).index_put(place, torch.ones_like(leaves).bool())
+        return torch.where(refined, torch.minimum(sums, self.plain), self.plain)
 
     def _worst(self) -> Tensor:
         """The open leaves to split next: of every input its worst ones, as many as there is room for."""

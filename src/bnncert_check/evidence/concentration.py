@@ -1,0 +1,110 @@
+"""Concentration: for each component of a Gaussian posterior a proof on the region, and one at a point for the upper
+bound.
+
+    Σ_c π_c (1 - failure_c) <= P_safe <= Σ_c π_c P(not (row r <= 0 at the point))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flint import arb
+
+from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.evidence.networks import require_point
+from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
+from bnncert_check.grammar import Tensors, exact, index, listed, members
+from bnncert_check.model import GAUSSIAN, Component, Model, Posterior
+from bnncert_check.proofs import Proof, failure
+from bnncert_check.question import Question
+from bnncert_check.region import Region
+from bnncert_check.verdict import CannotCheck, Rejected, Support
+
+WHAT = "concentration"
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """At the point (flat), row r is at most 0 with the probability that the proof shows."""
+
+    row: int
+    point: Array
+    proof: Proof
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is shown of one component."""
+
+    lower: Divided
+    upper: Refutation | None
+
+
+@dataclass(frozen=True)
+class Concentration:
+    """One part for every component of the posterior."""
+
+    parts: tuple[Part, ...]
+
+    def supported(self, question: Question, model: Model) -> Support:
+        """Weighted sums over the components of 1 - failure, and of 1 - (1 - failure of a row's failure)."""
+        components = model.all_of(GAUSSIAN, WHAT)
+        lower, upper, total = arb(0), arb(0), sum((arb(component.weight) for component in components), arb(0))
+        for component, part in zip(components, self.parts, strict=True):
+            weight, posterior = arb(component.weight), component.posterior
+            failing = _failure(part.lower, question, question.region, model, posterior)
+            lower += weight * arb(max(lower_float(1 - failing), 0.0))
+            upper += weight * (_upper(part.upper, question, model, posterior) if part.upper else 1)
+        return Support(lower_float(lower / total), min(upper_float(upper / total), 1.0))
+
+
+def _failure(found: Divided, question: Question, region: Region, model: Model, posterior: Posterior) -> arb:
+    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut."""
+    if isinstance(found, Proof):
+        return failure(model, posterior, region, question.rows, question.offsets, found)
+    below, above = _halves(found, region)
+    first = _failure(found.below, question, below, model, posterior)
+    return first + _failure(found.above, question, above, model, posterior)
+
+
+def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
+    if not region.lower[cut.dimension] <= cut.at <= region.upper[cut.dimension]:
+        raise Rejected("region-empty", f"a cut at {cut.at!r} leaves one of its parts empty")
+    upper, lower = region.upper.copy(), region.lower.copy()
+    upper[cut.dimension], lower[cut.dimension] = cut.at, cut.at
+    return replace(region, upper=upper), replace(region, lower=lower)
+
+
+def _upper(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
+    """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
+    point, row = require_point(found.point, question), slice(found.row, found.row + 1)
+    rows, offsets = -question.rows[row], -question.offsets[row]
+    return arb(min(upper_float(failure(model, posterior, point, rows, offsets, found.proof)), 1.0))
+
+
+def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
+    components = model.all_of(GAUSSIAN, WHAT)
+    entries = listed(members(value, "the evidence", ("components",))["components"], "the components", len(components))
+    pairs = enumerate(zip(entries, components, strict=True))
+    return Concentration(tuple(_part(entry, i, component, tensors, question, model) for i, (entry, component) in pairs))
+
+
+def _part(value: Any, i: int, component: Component, tensors: Tensors, question: Question, model: Model) -> Part:
+    entry = members(value, f"component {i}", ("weight", "lower", "upper"))
+    require_weight(entry["weight"], component, i)
+    asked = Asked(model, component.posterior, len(question.rows), tensors)
+    lower = read_divided(entry["lower"], f"c{i}.", asked)
+    if entry["upper"] is None:
+        return Part(lower, None)
+    upper = members(entry["upper"], f"the upper bound of component {i}", ("row", "failure"))
+    row = index(upper["row"], f"the row of component {i}", len(question.rows))
+    point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
+    proof = read_probability(upper["failure"], f"c{i}.upper.", replace(asked, rows=1))
+    return Part(lower, Refutation(row, point, proof))
+
+
+def require_weight(value: Any, component: Component, i: int) -> None:
+    """The posterior's weights count; evidence must repeat them."""
+    if exact(value, f"the weight of component {i}") != component.weight:
+        raise CannotCheck("malformed", f"component {i} has another weight in the posterior")

@@ -1,0 +1,165 @@
+"""A proof by concentration as certificates hold it: a threshold, slopes of every activation, trees, cuts of the region.
+
+All of these are choices: whatever they are, what is computed from them holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bnncert_check.arithmetic import Array
+from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
+from bnncert_check.layers import Activation, Conv, Dense, Linear
+from bnncert_check.model import Model, Posterior
+from bnncert_check.proofs import Proof, splittable
+from bnncert_check.splits import Common, Tree, covers
+from bnncert_check.verdict import CannotCheck, Rejected
+
+MOST_CUTS = 400  # one inside the other: eight coordinates, each halved as often as a float can be
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A region in two, where a coordinate is at most `at` and where it is at least that, each with a proof."""
+
+    dimension: int
+    at: float
+    below: Divided
+    above: Divided
+
+
+Divided: TypeAlias = Proof | Cut
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a proof is about, and where its tensors are."""
+
+    model: Model
+    posterior: Posterior
+    rows: int
+    tensors: Tensors
+
+
+def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -> Divided:
+    """A proof of a probability, or two of them; left: how often the region may be cut."""
+    if type(value) is not dict or "at" not in value:
+        return read_probability(value, prefix, asked)
+    found = members(value, f"proof {prefix!r}", ("probability", "dimension", "at", "below", "above"))
+    exact(found["probability"], f"the probability of {prefix!r}")
+    if not left:
+        raise CannotCheck("malformed", f"proof {prefix!r} cuts the region too often")
+    dimension = index(found["dimension"], f"the coordinate of {prefix!r}", asked.model.layers[0].inputs)
+    at = exact(found["at"], f"the cut of {prefix!r}")
+    below = read_divided(found["below"], f"{prefix}0", asked, left - 1)
+    above = read_divided(found["above"], f"{prefix}1", asked, left - 1)
+    return Cut(dimension, at, below, above)
+
+
+def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
+    """A proof of a probability, perhaps with trees; the probability that it was said to show is but a hint."""
+    found = members(value, f"proof {prefix!r}", ("probability", "t", "rows_optimised"), ("trees",))
+    exact(found["probability"], f"the probability of {prefix!r}")
+    proof = read_slopes({name: found[name] for name in ("t", "rows_optimised")}, prefix, asked)
+    return _with_trees(proof, found["trees"], prefix, asked) if "trees" in found else proof
+
+
+def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
+    """Threshold and slopes, whatever they are as long as the theorem speaks of them."""
+    found = members(value, f"proof {prefix!r}", ("t", "rows_optimised"))
+    t, optimised = exact(found["t"], f"the threshold of {prefix!r}"), flag(found["rows_optimised"], "rows_optimised")
+    if not t > 0:
+        raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
+    tensors, layers = asked.tensors, asked.model.layers
+    activations = {layer.position: layer.width for layer in layers if isinstance(layer, Activation)}
+    lower = {k: _slopes(tensors, f"{prefix}lower_slopes{k}", (n,)) for k, n in activations.items()}
+    upper = {k: _slopes(tensors, f"{prefix}upper_slopes{k}", (n,)) for k, n in activations.items()}
+    own = {k: n for k, n in activations.items() if optimised and f"{prefix}row_slopes{k}" in tensors}
+    rows = {k: _slopes(tensors, f"{prefix}row_slopes{k}", (asked.rows, n)) for k, n in own.items()}
+    convolutions = [layer for layer in layers if isinstance(layer, Conv) and layer.parameters]
+    named = {layer.position: f"{prefix}refined{layer.position}" for layer in convolutions}
+    refined = {
+        layer.position: _flags(tensors, named[layer.position], layer.outputs)
+        for layer in convolutions
+        if named[layer.position] in tensors
+    }
+    return Proof(t, lower, upper, rows, refined)
+
+
+def _with_trees(proof: Proof, value: Any, prefix: str, asked: Asked) -> Proof:
+    """The proof with its leaves, which must cover the region."""
+    numbered = _open(asked.tensors, f"{prefix}open", sum(splittable(asked.model).values()))
+    trees: dict[int, Tree] = {}
+    for entry in listed(value, f"the trees of {prefix!r}"):
+        tree = members(entry, f"a tree of {prefix!r}", ("row", "scale"))
+        row = index(tree["row"], f"the row of a tree of {prefix!r}", asked.rows)
+        if row in trees:
+            raise CannotCheck("malformed", f"row {row} has two trees")
+        trees[row] = _tree(tree["scale"], f"{prefix}tree{row}.", asked, len(numbered))
+    return replace(proof, open=numbered, trees=trees)
+
+
+def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...], dtype: str = "float64") -> Array:
+    slopes = tensors.numbers(name, shape, dtype)
+    if not ((slopes >= 0) & (slopes <= 1)).all():
+        raise Rejected("slope-out-of-range", f"tensor {name!r} holds a slope outside [0, 1]")
+    return slopes
+
+
+def _flags(tensors: Tensors, name: str, width: int) -> NDArray[np.bool_]:
+    found = tensors.take(name, (width,), "int8")
+    if not ((found == 0) | (found == 1)).all():
+        raise CannotCheck("malformed", f"tensor {name!r} holds something else than 0 and 1")
+    return np.asarray(found == 1, bool)
+
+
+def _open(tensors: Tensors, name: str, total: int) -> NDArray[np.int64]:
+    """The neurons that splits speak of, at least one, each once."""
+    (count,) = tensors.shape(name, 1)
+    numbered = tensors.take(name, (count,), "int32").astype(np.int64)
+    within = ((numbered >= 0) & (numbered < total)).all() and count > 0
+    if not within or len(np.unique(numbered)) < count:
+        raise CannotCheck("malformed", f"tensor {name!r} does not number neurons, each once")
+    return numbered
+
+
+def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
+    tensors = asked.tensors
+    leaves, depth = tensors.shape(f"{prefix}paths", 2)
+    paths = tensors.take(f"{prefix}paths", (leaves, depth), "int32").astype(np.int64)
+    multipliers = tensors.numbers(f"{prefix}multipliers", (leaves, depth), "float32")
+    slopes = _slopes(tensors, f"{prefix}slopes", (leaves, count), "float32")
+    if not (np.abs(paths) <= count).all():
+        raise CannotCheck("malformed", f"tensor '{prefix}paths' splits neurons that are not listed")
+    if not (multipliers >= 0).all():
+        raise Rejected("multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0")
+    if not covers(paths):
+        raise Rejected("leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree")
+    return Tree(paths, multipliers, slopes, None if scale is None else _common(scale, prefix, asked))
+
+
+def _common(scale: Any, prefix: str, asked: Asked) -> Common:
+    """The reference noise: a row for every random layer, and a centre but for that at the input."""
+    value = exact(scale, f"the scale of {prefix!r}")
+    if not value > 0:
+        raise Rejected("threshold-not-positive", f"the scale of {prefix!r} is {value}")
+    rows, centers = dict[int, Array](), dict[int, Array]()
+    for i, layer in enumerate(asked.model.layers):
+        if not isinstance(layer, Linear) or not _random(layer, asked.posterior, "std", "factor"):
+            continue
+        if not isinstance(layer, Dense) or _random(layer, asked.posterior, "factor"):
+            raise CannotCheck("unsupported", "common noise is for independent weights of dense layers")
+        rows[layer.position] = asked.tensors.numbers(f"{prefix}rows{layer.position}", (layer.outputs,))
+        if i:
+            centers[layer.position] = asked.tensors.numbers(f"{prefix}centers{layer.position}", (layer.inputs,))
+    return Common(value, rows, centers)
+
+
+def _random(layer: Linear, posterior: Posterior, *names: str) -> bool:
+    """Whether any of the layer's weights has noise of these fields."""
+    part = slice(layer.start, layer.start + layer.size)
+    return any(bool(posterior.fields[name][part].any()) for name in names if name in posterior.fields)

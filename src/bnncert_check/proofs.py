@@ -1,0 +1,229 @@
+"""Proofs by concentration: hidden intervals that hold with known probability, and Gaussian tails of the output rows.
+
+    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1,
+
+with m and L as in `functionals`; for a row with a tree the sum of q over its leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from bnncert_check.activations import image, lines
+from bnncert_check.arithmetic import Array, dot_up, down, lower_float, sqrt_up, up
+from bnncert_check.functionals import Functional, NoisyStep, Step, conclude, functional, noisy, one_layer, walk
+from bnncert_check.layers import Activation, Dense, Layer, MaxPool, pull_up
+from bnncert_check.linear import (
+    ActivationStep,
+    Interval,
+    MaxStep,
+    center_radius,
+    maximum,
+    row_slices,
+    unit_rows,
+    with_one,
+)
+from bnncert_check.model import Model, Posterior
+from bnncert_check.region import Region
+from bnncert_check.splits import Common, Leaf, Tree, leaf_of, split_step
+from bnncert_check.tails import normal_tail
+from bnncert_check.verdict import CannotCheck
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own.
+
+    `trees` by output row, on the neurons `open` of all (leaky) ReLUs, numbered through.
+    """
+
+    t: float
+    lower: dict[int, Array]
+    upper: dict[int, Array]
+    rows: dict[int, Array]
+    refined: dict[int, NDArray[np.bool_]]  # by position of a convolution: the neurons with rows of their own
+    open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    trees: dict[int, Tree] = field(default_factory=dict)
+
+
+def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
+    """An upper bound of the probability that some row is not positive somewhere on the region."""
+    steps, ends = _trace(model, posterior, region, proof)
+    (value, lipschitz), total = _rows(model, steps, region, rows, offsets, proof), _charge(ends, proof)
+    for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
+        if r in proof.trees:
+            total += _tree_failure(model, steps, region, rows[r], offsets[r], proof, proof.trees[r])
+        else:
+            total += _row_failure(m, L)
+    return total
+
+
+def functionals(
+    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof
+) -> tuple[Functional, arb]:
+    """m and L of the rows, and an upper bound of the probability that one of the hidden intervals fails."""
+    steps, ends = _trace(model, posterior, region, proof)
+    return _rows(model, steps, region, rows, offsets, proof), _charge(ends, proof)
+
+
+def _charge(ends: int, proof: Proof) -> arb:
+    return ends * normal_tail(arb(proof.t))
+
+
+def _rows(model: Model, steps: list[Step], region: Region, rows: Array, offsets: Array, proof: Proof) -> Functional:
+    value, lipschitz = np.full(len(rows), -np.inf), np.zeros(len(rows))
+    for part in row_slices(model.layers, len(rows)):
+        own = [_for_rows(step, layer, proof, part) for step, layer in zip(steps, model.layers, strict=True)]
+        value[part], lipschitz[part] = functional(own, region, rows[part])
+    return down(value + offsets), lipschitz
+
+
+def _tree_failure(
+    model: Model, steps: list[Step], region: Region, row: Array, offset: float, proof: Proof, tree: Tree
+) -> arb:
+    """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their maximum."""
+    widths, found = splittable(model), []
+    for number in range(len(tree.paths)):
+        own = _leaf_steps(model, steps, leaf_of(tree, number, proof.open, widths))
+        coefficients, tally = walk(own, row[None])
+        value, lipschitz = conclude(own, region, coefficients[0], tally)
+        deviation = _deviation(own, coefficients[1:], tree.common) if tree.common else 0.0
+        found.append((float(down(value + offset)[0]), float(lipschitz[0]), deviation))
+    if tree.common:
+        return _common_failure(found, arb(tree.common.scale))
+    return sum((_row_failure(m, L) for m, L, _ in found), arb(0))
+
+
+def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb:
+    """Q(-EF / max L) with EF <= λ⁻¹ log Σ exp(-λm + λ²D²/2): the leaves' largest -Ψ is convex too."""
+    total = sum(((scale * (scale * arb(d) ** 2 / 2 - arb(m))).exp() for m, _, d in leaves), arb(0))
+    # numpy's maximum: Python's would pass over a NaN
+    return _row_failure(lower_float(-(total.log() / scale)), float(np.max([lipschitz for _, lipschitz, _ in leaves])))
+
+
+def _deviation(steps: list[Step], coefficients: list[Array], common: Common) -> float:
+    """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j² over the layers."""
+    parts = np.zeros((3, 1))
+    for step, rows in zip(steps, coefficients, strict=True):
+        if not isinstance(step, NoisyStep) or step.variance is None:  # reading saw to it that no noise is shared
+            continue
+        center, radius = center_radius(with_one(step.h))
+        reference = common.rows[step.layer.position]
+        own = up(np.abs(rows - reference))
+        moved = np.zeros_like(center)
+        if step.region is None:
+            moved[:-1] = up(np.abs(center[:-1] - common.centers[step.layer.position]))
+        sides = ((own, np.abs(center)), (np.abs(reference)[None], moved), (np.abs(rows), radius))
+        for i, (a, h) in enumerate(sides):
+            variances = pull_up(step.layer, step.variance, up(a * a))
+            parts[i] = up(parts[i] + dot_up(variances, up(h * h)))
+    return float(up(up(sqrt_up(parts[0]) + sqrt_up(parts[1])) + sqrt_up(parts[2]))[0])
+
+
+def splittable(model: Model) -> dict[int, int]:
+    """How many neurons every (leaky) ReLU has, by position: what `open` numbers through, and splits speak of."""
+    return {
+        layer.position: layer.width
+        for layer in model.layers
+        if isinstance(layer, Activation) and layer.slope is not None
+    }
+
+
+def _leaf_steps(model: Model, steps: list[Step], leaf: Leaf) -> list[Step]:
+    """The root's steps with the leaf's signs; up to the next linear layer, boxes are those of the leaf."""
+    h: Interval | None = None
+    changed: list[Step] = []
+    for layer, root in zip(model.layers, steps, strict=True):
+        step = root
+        if isinstance(root, ActivationStep) and isinstance(layer, Activation):
+            h = None
+            if layer.position in leaf.signs:
+                step, h = split_step(layer, root, leaf, _dead(layer, root.h))
+        elif isinstance(layer, MaxPool):
+            step, h = (root, None) if h is None else (MaxStep(layer, h), maximum(layer, h))
+        elif isinstance(root, NoisyStep) and h is not None:
+            step, h = replace(root, h=h), None
+        changed.append(step)
+    return changed
+
+
+def _row_failure(m: float, lipschitz: float) -> arb:
+    """q_r; comparisons are written so that NaN counts as failure."""
+    if lipschitz == 0:
+        return arb(0) if m > 0 else arb(1)
+    return normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1)
+
+
+def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> tuple[list[Step], int]:
+    """The network as steps on hidden intervals, and how many of their ends fail, with probability Q(t) each."""
+    steps: list[Step] = []
+    ends = 0
+    h = Interval(region.lower, region.upper)
+    for i, layer in enumerate(model.layers):
+        if isinstance(layer, Activation):
+            below, above = proof.lower[layer.position], proof.upper[layer.position]
+            dead = _dead(layer, h)
+            below, above = np.where(dead, 0.0, below), np.where(dead, 0.0, above)
+            steps.append(ActivationStep(lines(layer, h.lower, h.upper, below, above), h))
+            h = Interval(*image(layer, h.lower, h.upper))
+            continue
+        if isinstance(layer, MaxPool):
+            steps.append(MaxStep(layer, h))
+            h = maximum(layer, h)
+            continue
+        step = noisy(layer, posterior, h, None if steps else region)
+        steps.append(step)
+        if i + 1 < len(model.layers):
+            (low, low_noise), (high, high_noise) = _neurons(model.layers[: i + 1], steps, step, region, proof)
+            lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
+            # The lower end of a ReLU that is off is not needed: 0 stands for it, and nothing is charged.
+            off = (upper <= 0) & _is_relu(model.layers[i + 1])
+            h = Interval(np.where(off, 0.0, lower), np.where(off, 0.0, upper))
+            ends += int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum())
+    return steps, ends
+
+
+def _is_relu(layer: Layer) -> bool:
+    return isinstance(layer, Activation) and layer.kind == "ReLU"
+
+
+def _dead(layer: Activation, z: Interval) -> NDArray[np.bool_]:
+    """ReLUs whose input is at most 0, by how far is not known: only lines of slope 0 hold there."""
+    return (z.upper <= 0) & _is_relu(layer)
+
+
+def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
+    """The own lower slopes of some output rows, where there are any."""
+    if not isinstance(step, ActivationStep) or not isinstance(layer, Activation) or layer.position not in proof.rows:
+        return step
+    own = np.where(_dead(layer, step.h), 0.0, proof.rows[layer.position][part])
+    return ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope), step.h)
+
+
+def _neurons(
+    layers: tuple[Layer, ...], steps: list[Step], step: NoisyStep, region: Region, proof: Proof
+) -> tuple[Functional, Functional]:
+    """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a dense layer, else without, or
+    with where the proof says so.
+
+    Of two functionals that one is used whose end is the better: a choice that depends on nothing random.
+    """
+    layer = step.layer
+    if isinstance(layer, Dense):
+        unknown, chosen = np.full(layer.outputs, -np.inf), np.arange(layer.outputs)
+        sides = (unknown, np.zeros_like(unknown)), (unknown.copy(), np.zeros_like(unknown))
+    elif step.factors is not None:
+        raise CannotCheck("unsupported", "convolutions with correlated weights cannot be checked yet")
+    else:
+        sides, chosen = one_layer(layer, step), np.flatnonzero(proof.refined.get(layer.position, np.zeros(0, bool)))
+    for rows, places in unit_rows(chosen, layer.outputs, layers):
+        for (value, lipschitz), sign in zip(sides, (1.0, -1.0), strict=True):
+            m, slope = functional(steps, region, sign * rows)
+            better = m - proof.t * slope > value[places] - proof.t * lipschitz[places]
+            value[places] = np.where(better, m, value[places])
+            lipschitz[places] = np.where(better, slope, lipschitz[places])
+    return sides
