@@ -11,7 +11,7 @@ import torch
 
 from bnncert import Concentration, Problem, ball, certify, class_robust, load_posterior
 from bnncert.data import load_inputs
-from bnncert.zoo import posterior_path
+from bnncert.zoo.recipes import posterior_path
 
 
 def main(device: str = "cpu", images: str = "10", posterior: str = "") -> None:

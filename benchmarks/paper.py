@@ -17,7 +17,7 @@ def load(name: str, images: int | None, factor: float = 1.0) -> "Problem":
         sys.exit("set BNNCERT_DATA to a folder with mnist_test.npz and posteriors/paper_*.npz")
     from bnncert import Problem, ball, class_robust, load_posterior
     from bnncert.data import load_inputs
-    from bnncert.memory import keep_freed_memory
+    from bnncert.numerics.memory import keep_freed_memory
 
     keep_freed_memory()  # as the command line does
     network, posterior = load_posterior(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / f"paper_{name}.npz")

@@ -19,8 +19,8 @@ from paper import EPS, load
 from bnncert import Problem, ball, class_robust, load_posterior
 from bnncert.data import load_inputs
 from bnncert.experiments.refinement import Closing, closing
-from bnncert.methods.attack import surviving
-from bnncert.posterior import sample
+from bnncert.attack import surviving
+from bnncert.posteriors.base import sample
 
 TIMES = (1, 2, 5, 10, 20, 60)
 

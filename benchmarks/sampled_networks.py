@@ -16,8 +16,8 @@ import torch
 
 from bnncert import Concentration, Problem, ball, certify, class_robust, load_posterior
 from bnncert.data import load_inputs
-from bnncert.methods.attack import pgd
-from bnncert.posterior import sample
+from bnncert.attack import pgd
+from bnncert.posteriors.base import sample
 
 AT_ONCE = 500
 

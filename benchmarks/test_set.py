@@ -11,7 +11,7 @@ import time
 import torch
 from paper import EPS, load
 
-from bnncert.methods.proof import plain_bounds
+from bnncert.concentration.proof import plain_bounds
 
 
 def main(device: str = "cpu", images: str = "10000") -> None:

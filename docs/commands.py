@@ -6,7 +6,7 @@ import re
 
 from typer.testing import CliRunner
 
-from bnncert.cli import app
+from bnncert.cli.main import app
 
 ASKED = re.compile(r"^\$ bnncert (.*--help)$", re.M)
 

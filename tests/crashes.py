@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from bnncert.campaign.store import STORE
-from bnncert.cli import main as program
+from bnncert.cli.main import main as program
 from campaigns import bundles, run_here, table
 
 LONGEST = 0.5  # seconds a run is left alone

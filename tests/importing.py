@@ -27,7 +27,7 @@ from bnncert import (
 )
 from bnncert.importers.state_dict import from_state_dict
 from bnncert.importers.torch_file import load_state_dict
-from bnncert.posterior import Posterior
+from bnncert.posteriors.base import Posterior
 from bnncert_check import ACCEPT, check_certificate, read_model
 
 DRAWS = 20_000

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bnncert import Concentration, Problem, ball, certify, class_robust, save_posterior
-from bnncert.network import Network
-from bnncert.posterior import Posterior, sample
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior, sample
 from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import sample_region
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bnncert.certificate import SCHEMA
-from bnncert.digest import canonical_json
-from bnncert.files import KEY
+from bnncert.evidence.certificate import SCHEMA
+from bnncert.files.digest import canonical_json
+from bnncert.files.tensors import KEY
 
 
 def header(number: int, lower: float, upper: float, **changes: Any) -> dict[str, Any]:

@@ -14,14 +14,15 @@ from scipy.integrate import quad
 from scipy.stats import norm as normal
 from torch import Tensor
 
-from bnncert.box import Box
-from bnncert.correlated import LowRankNormal, Mixture, full_covariance
-from bnncert.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
-from bnncert.network import Network
-from bnncert.posterior import Normal, Posterior
-from bnncert.problem import Problem
-from bnncert.rounding import allow
-from bnncert.specification import (
+from bnncert.model.box import Box
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture, full_covariance
+from bnncert.model.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.independent import Normal
+from bnncert.model.problem import Problem
+from bnncert.numerics.rounding import allow
+from bnncert.model.specification import (
     NORMS,
     Clip,
     Region,

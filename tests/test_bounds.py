@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from bnncert import PIE
-from bnncert.bounds import BOUNDS, batching
+from bnncert.bounds import BOUNDS
+from bnncert.numerics import batching
 from bnncert.bounds.interval import interval_rows
-from bnncert.box import Box
+from bnncert.model.box import Box
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
-from bnncert.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Tanh
-from bnncert.methods.growth import grow
-from bnncert.network import Network, mlp
-from bnncert.problem import Problem
-from bnncert.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
+from bnncert.model.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Tanh
+from bnncert.boxes.growth import grow
+from bnncert.model.network import Network, mlp
+from bnncert.model.problem import Problem
+from bnncert.model.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
 from scenarios import (
     ACTIVATIONS,
     PIECEWISE_LINEAR,

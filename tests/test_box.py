@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert.box import Box, intersect
+from bnncert.model.box import Box, intersect
 from bnncert.errors import InputError
 
 

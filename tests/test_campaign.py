@@ -27,8 +27,8 @@ from bnncert.campaign.schema import read_campaign
 from bnncert.campaign.store import STORE, open_store, stored_row
 from bnncert.campaign.table import export_csv, export_parquet, records, summary, write_results
 from bnncert.campaign.work import Computed, Row, Task, compute
-from bnncert.certificate import answer
-from bnncert.cli import main
+from bnncert.evidence.certificate import answer
+from bnncert.cli.main import main
 from bnncert.errors import InputError
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from campaigns import (

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from bnncert import GIE, PIE, Concentration, LowRankNormal, Normal, Problem, Sampling, certify, save_posterior
-from bnncert.certificate import Certificate
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
+from bnncert.evidence.certificate import Certificate
+from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
 from bnncert.methods import Method
-from bnncert.network import Network
+from bnncert.model.network import Network
 from bnncert_check import ACCEPT, CannotCheck, check_certificate, read_model
 from bnncert_check.layers import Conv, MaxPool
 from test_convolution import network, problem

@@ -41,8 +41,8 @@ from bnncert import (
     output_interval,
     save_posterior,
 )
-from bnncert.bounds.moments import output_norms
-from bnncert.certificate import Certificate
+from bnncert.concentration.moments import output_norms
+from bnncert.evidence.certificate import Certificate
 from bnncert.results import DECISIONS, result_folder
 from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check import predictive as checked_means

@@ -31,8 +31,8 @@ from bnncert import (
     mlp,
     save_posterior,
 )
-from bnncert.certificate import Certificate
-from bnncert.posterior import sample
+from bnncert.evidence.certificate import Certificate
+from bnncert.posteriors.base import sample
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from scenarios import gaussian as normals
 from scenarios import uniform, vector

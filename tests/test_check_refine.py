@@ -29,8 +29,8 @@ from bnncert import (
     class_robust,
     save_posterior,
 )
-from bnncert.certificate import Certificate
-from bnncert.layers import LeakyReLU, Tanh
+from bnncert.evidence.certificate import Certificate
+from bnncert.model.layers import LeakyReLU, Tanh
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from bnncert_check.splits import covers
 from scenarios import gaussian, uniform

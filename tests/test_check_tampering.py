@@ -25,10 +25,10 @@ from safetensors.numpy import save
 from scipy.special import ndtr
 
 from bnncert import Box, Mixture, Normal, Problem, certify, save_posterior
-from bnncert.layers import Activation, Dense, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.layers import Activation, Dense, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
-from bnncert.network import Network, mlp
-from bnncert.specification import Region, Specification, ball, class_robust, explicit_box, half_space, output_interval
+from bnncert.model.network import Network, mlp
+from bnncert.model.specification import Region, Specification, ball, class_robust, explicit_box, half_space, output_interval
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from bnncert_check.files import digest
 from bnncert_check.model import Model

@@ -18,15 +18,15 @@ import torch
 
 from bnncert import Empirical, Normal, load_posterior, mlp, read_certificate, save_posterior
 from bnncert import train as training
-from bnncert.cli import main
+from bnncert.cli.main import main
 from bnncert.data import load_inputs
-from bnncert.files import read_tensors
-from bnncert.layers import Conv2d
-from bnncert.methods import refine as refine_module
-from bnncert.network import Network, cnn
-from bnncert.posterior import sample
+from bnncert.files.tensors import read_tensors
+from bnncert.model.layers import Conv2d
+from bnncert.concentration import refine as refine_module
+from bnncert.model.network import Network, cnn
+from bnncert.posteriors.base import sample
 from bnncert.train import accuracy
-from bnncert.zoo import posterior_path, shipped_index
+from bnncert.zoo.recipes import posterior_path, shipped_index
 from scenarios import gaussian, vector
 
 Run = Callable[..., tuple[int, str, str]]
@@ -494,8 +494,8 @@ def test_an_interrupted_search_reports_what_it_has(
         return tightened(*arguments)
 
     monkeypatch.setattr(refine_module, "tighten", interrupted)
-    monkeypatch.setattr("bnncert.cli.BATCH", 8)
-    monkeypatch.setattr("bnncert.methods.concentration.LOW", 0)
+    monkeypatch.setattr("bnncert.cli.main.BATCH", 8)
+    monkeypatch.setattr("bnncert.concentration.method.LOW", 0)
     command = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.3, "--effort", 2, "--out", tmp_path / "out"]
     code, text, error = run(*command)
     assert (code, "Traceback" in error) == (130, False)
@@ -600,7 +600,7 @@ def test_doctor_and_version(run: Run) -> None:
 
 
 def test_help_does_not_load_torch() -> None:
-    program = "import sys; from bnncert.cli import app; app(['certify', '--help'], standalone_mode=False); "
+    program = "import sys; from bnncert.cli.main import app; app(['certify', '--help'], standalone_mode=False); "
     found = subprocess.run(
         [sys.executable, "-c", program + "print('torch' in sys.modules)"], capture_output=True, text=True, check=True
     )

@@ -12,23 +12,23 @@ from scipy.stats import norm
 from torch import Tensor
 
 from bnncert import PIE, Concentration, Laplace, LowRankNormal, Mixture, Normal, Problem, certify
-from bnncert.bounds import batching
-from bnncert.bounds import gaussian as gaussian_bounds
-from bnncert.bounds.gaussian import Functional, functional, trace
-from bnncert.correlated import Gaussian
+from bnncert.numerics import batching
+from bnncert.concentration import gaussian as gaussian_bounds
+from bnncert.concentration.gaussian import Functional, functional, trace
+from bnncert.posteriors.gaussian import Gaussian
 from bnncert.errors import InputError
-from bnncert.layers import Dense, Flatten, ReLU
-from bnncert.methods import proof as proof_module
-from bnncert.methods import slopes as slopes_module
-from bnncert.methods import statistical
-from bnncert.methods.attack import project
-from bnncert.methods.proof import plain_bounds, prove, row_failures
-from bnncert.methods.statistical import estimate
-from bnncert.methods.upper import refute
-from bnncert.network import Network, mlp
-from bnncert.rounding import allow
-from bnncert.specification import Region, ball, half_space
-from bnncert.tails import SPECIAL, expected_magnitude, normal_tail_up
+from bnncert.model.layers import Dense, Flatten, ReLU
+from bnncert.concentration import proof as proof_module
+from bnncert.concentration import slopes as slopes_module
+from bnncert import estimate as statistical
+from bnncert.attack import project
+from bnncert.concentration.proof import plain_bounds, prove, row_failures
+from bnncert.estimate import estimate
+from bnncert.concentration.upper import refute
+from bnncert.model.network import Network, mlp
+from bnncert.numerics.rounding import allow
+from bnncert.model.specification import Region, ball, half_space
+from bnncert.numerics.tails import SPECIAL, expected_magnitude, normal_tail_up
 from scenarios import (
     PIECEWISE_LINEAR,
     claimed,

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from bnncert import Concentration, LowRankNormal, Normal, Problem, ball, certify, class_robust
-from bnncert.bounds import BOUNDS, gaussian, linear
-from bnncert.box import Box
+from bnncert.bounds import BOUNDS, linear
+from bnncert.concentration import gaussian
+from bnncert.model.box import Box
 from bnncert.errors import InputError
-from bnncert.layers import (
+from bnncert.model.layers import (
     AvgPool2d,
     Conv2d,
     Dense,
@@ -26,10 +27,10 @@ from bnncert.layers import (
     Tanh,
     output_shape,
 )
-from bnncert.methods.proof import plain_bounds
-from bnncert.network import Network
-from bnncert.posterior import sample
-from bnncert.products import pull, spread_bias, through, weight_gradients
+from bnncert.concentration.proof import plain_bounds
+from bnncert.model.network import Network
+from bnncert.posteriors.base import sample
+from bnncert.numerics.products import pull, spread_bias, through, weight_gradients
 from scenarios import gaussian as normals
 from scenarios import sample_box, uniform
 

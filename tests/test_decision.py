@@ -35,9 +35,9 @@ from bnncert import (
     mlp,
     output_interval,
 )
-from bnncert.bounds.gaussian import Functional
-from bnncert.bounds.moments import output_norms
-from bnncert.methods import predictive
+from bnncert.concentration.gaussian import Functional
+from bnncert.concentration.moments import output_norms
+from bnncert.concentration import predictive
 from pages import blocks
 from scenarios import (
     correlated,

@@ -13,7 +13,7 @@ from bnncert import InputError, experiments
 from bnncert.experiments import ALL, EXPERIMENTS, Experiment, Setting, run, subjects
 from bnncert.experiments.fig1 import exact
 from bnncert.experiments.run import Cell, Row, redraw
-from bnncert.plots import draw_lines
+from bnncert.experiments.plots import draw_lines
 
 QUICK = Setting(quick=True)
 

@@ -30,8 +30,8 @@ from bnncert import (
     mlp,
     save_posterior,
 )
-from bnncert.cli import main
-from bnncert.posterior import Posterior
+from bnncert.cli.main import main
+from bnncert.posteriors.base import Posterior
 from pages import fenced, text
 
 

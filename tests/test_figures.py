@@ -10,8 +10,8 @@ import pytest
 from bnncert.certification import certify
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Sampling
-from bnncert.problem import Problem
-from bnncert.specification import ball, class_robust
+from bnncert.model.problem import Problem
+from bnncert.model.specification import ball, class_robust
 from scenarios import data_folder, mnist
 
 EPS = {"1x128": 0.025, "1x256": 0.025, "1x512": 0.025, "2x256": 0.001, "2x50": 0.01, "2x150": 0.001}

@@ -37,11 +37,11 @@ from bnncert import (
     output_interval,
     save_posterior,
 )
-from bnncert.bounds.moments import output_norms
+from bnncert.concentration.moments import output_norms
 from bnncert.bounds.relaxations import image, relax
-from bnncert.methods.domains import Domains, roots, walk_of, whole
-from bnncert.methods.proof import prove
-from bnncert.methods.refine import _traced
+from bnncert.concentration.domains import Domains, roots, walk_of, whole
+from bnncert.concentration.proof import prove
+from bnncert.concentration.refine import _traced
 from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import gaussian, random_network, vector
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bnncert import InputError, LowRankNormal, Normal, mlp
 from bnncert.importers.laplace import from_laplace
-from bnncert.layers import Tanh
+from bnncert.model.layers import Tanh
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bnncert import InputError, Normal, mlp
 from bnncert.importers.posteriors_library import from_posteriors
 from bnncert.importers.samples import from_samples
-from bnncert.layers import Tanh
+from bnncert.model.layers import Tanh
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

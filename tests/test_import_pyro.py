@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bnncert import InputError, LowRankNormal, Normal, mlp
 from bnncert.importers.pyro import from_pyro
-from bnncert.layers import Tanh
+from bnncert.model.layers import Tanh
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

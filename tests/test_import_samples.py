@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from bnncert import InputError, LowRankNormal, Mixture, Normal, mlp
-from bnncert.empirical import Empirical
+from bnncert.posteriors.empirical import Empirical
 from bnncert.importers.samples import from_samples, from_swag
-from bnncert.posterior import sample
+from bnncert.posteriors.base import sample
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 from scenarios import gaussian

@@ -26,7 +26,7 @@ from bnncert import (
     mlp,
     save_posterior,
 )
-from bnncert.posterior import Posterior
+from bnncert.posteriors.base import Posterior
 from scenarios import gaussian, uniform
 
 NETWORK = mlp(3, 4, 2, activation=Tanh())

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from bnncert.memory import keep_freed_memory
+from bnncert.numerics.memory import keep_freed_memory
 
 LOOP = """
 import resource, torch
-from bnncert.memory import keep_freed_memory
+from bnncert.numerics.memory import keep_freed_memory
 if {keep}:
     assert keep_freed_memory()
 def work(times):

@@ -17,19 +17,21 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-from bnncert.bounds import BOUNDS, batching
-from bnncert.box import Box
-from bnncert.certificate import Result, read_certificate
+from bnncert.bounds import BOUNDS
+from bnncert.numerics import batching
+from bnncert.model.box import Box
+from bnncert.evidence.certificate import Result, read_certificate
 from bnncert.certification import certify
-from bnncert.digest import canonical_json
+from bnncert.files.digest import canonical_json
 from bnncert.errors import InputError
-from bnncert.layers import Dense, ReLU
+from bnncert.model.layers import Dense, ReLU
 from bnncert.methods import GIE, PIE, Sampling
-from bnncert.methods.growth import Rule, gradient_signs, grow
-from bnncert.network import Network, mlp
-from bnncert.posterior import Normal, Posterior
-from bnncert.problem import Problem
-from bnncert.specification import (
+from bnncert.boxes.growth import Rule, gradient_signs, grow
+from bnncert.model.network import Network, mlp
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.independent import Normal
+from bnncert.model.problem import Problem
+from bnncert.model.specification import (
     Region,
     Specification,
     ball,

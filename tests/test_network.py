@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
-from bnncert.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
-from bnncert.network import Network, from_description, mlp
+from bnncert.model.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.network import Network, from_description, mlp
 from scenarios import ACTIVATIONS, gaussian, random_network, vector
 
 TORCH: dict[type[Layer], type[nn.Module]] = {ReLU: nn.ReLU, Tanh: nn.Tanh, Sigmoid: nn.Sigmoid, Flatten: nn.Flatten}

@@ -11,14 +11,14 @@ import torch
 from scipy import stats
 
 from bnncert.bounds import BOUNDS
-from bnncert.box import Box
+from bnncert.model.box import Box
 from bnncert.certification import certify
-from bnncert.layers import Dense, ReLU, Tanh
+from bnncert.model.layers import Dense, ReLU, Tanh
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
-from bnncert.network import Network, mlp
-from bnncert.posterior import Independent, Laplace, Normal, StudentT, Uniform
-from bnncert.problem import Problem
-from bnncert.specification import Specification, ball, class_robust, explicit_box, half_space
+from bnncert.model.network import Network, mlp
+from bnncert.posteriors.independent import Independent, Laplace, Normal, StudentT, Uniform
+from bnncert.model.problem import Problem
+from bnncert.model.specification import Specification, ball, class_robust, explicit_box, half_space
 from scenarios import gaussian, uniform, vector
 
 METHODS: dict[str, Sampling | PIE | GIE] = {

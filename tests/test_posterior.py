@@ -16,20 +16,10 @@ from mpmath import mpf
 from scipy import stats
 from torch import Tensor
 
-from bnncert.box import Box
+from bnncert.model.box import Box
 from bnncert.errors import InputError
-from bnncert.posterior import (
-    DOWN,
-    FAMILIES,
-    UP,
-    Independent,
-    Laplace,
-    Normal,
-    StudentT,
-    TruncatedNormal,
-    Uniform,
-    sample,
-)
+from bnncert.posteriors.base import sample
+from bnncert.posteriors.independent import DOWN, FAMILIES, UP, Independent, Laplace, Normal, StudentT, TruncatedNormal, Uniform
 
 INF = math.inf
 KINDS = {kind.family: kind for kind in (Normal, Uniform, TruncatedNormal, Laplace, StudentT)}

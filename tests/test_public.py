@@ -67,7 +67,7 @@ def test_certify_is_the_function_whatever_was_imported_before() -> None:
 IMPORT_ORDERS = """
 import importlib, json, sys
 found = {}
-for first in ("bnncert.certification", "bnncert.results", "bnncert.cli", "bnncert.methods"):
+for first in ("bnncert.certification", "bnncert.results", "bnncert.cli.main", "bnncert.methods"):
     for name in [name for name in sys.modules if name.split(".")[0] == "bnncert"]:
         del sys.modules[name]
     importlib.import_module(first)

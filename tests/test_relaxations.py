@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from bnncert.bounds.relaxations import Relaxation, image, relax, tanh_intercept
-from bnncert.box import Box
-from bnncert.layers import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.box import Box
+from bnncert.model.layers import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from scenarios import ACTIVATIONS, PIECEWISE_LINEAR, vector
 
 TINY, SUBNORMAL, NEXT = 1e-300, 5e-324, math.nextafter(1.0, 2.0)

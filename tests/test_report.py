@@ -41,9 +41,9 @@ from bnncert import (
     mlp,
     save_posterior,
 )
-from bnncert.cli import main
-from bnncert.display import percent
-from bnncert.posterior import Posterior
+from bnncert.cli.main import main
+from bnncert.cli.display import percent
+from bnncert.posteriors.base import Posterior
 from bnncert.report.cross_section import CODES, REACH, SIDE, STEP, CrossSection, cross_section, dangerous_plane
 from bnncert.report.entries import Entry, Picture
 from bnncert.report.evidence import in_words, row_in_words
@@ -748,7 +748,7 @@ def test_rows_in_words() -> None:
 
 
 def test_components_are_told_apart() -> None:
-    from bnncert.certificate import Certificate
+    from bnncert.evidence.certificate import Certificate
 
     own = header(0, 0.5, 0.9)
     own["evidence"]["components"] *= 2

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bnncert.display import percent
+from bnncert.cli.display import percent
 from bnncert.report import write_report
 from report_folders import at_radii, verdicts, write_folder
 

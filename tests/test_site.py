@@ -16,7 +16,7 @@ import pytest
 import typer
 
 import bnncert
-from bnncert.cli import app
+from bnncert.cli.main import app
 from pages import DOCS, ROOT, fenced, text
 
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert.box import Box
+from bnncert.model.box import Box
 from bnncert.errors import InputError
-from bnncert.network import Network, mlp
-from bnncert.posterior import Normal
-from bnncert.problem import Problem
-from bnncert.specification import (
+from bnncert.model.network import Network, mlp
+from bnncert.posteriors.independent import Normal
+from bnncert.model.problem import Problem
+from bnncert.model.specification import (
     NORMS,
     Region,
     Specification,

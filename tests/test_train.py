@@ -14,9 +14,10 @@ from scipy import integrate, optimize
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.layers import Activation, AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
-from bnncert.network import Network, mlp
-from bnncert.posterior import Normal, sample
+from bnncert.model.layers import Activation, AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.model.network import Network, mlp
+from bnncert.posteriors.base import sample
+from bnncert.posteriors.independent import Normal
 from bnncert.train import (
     SHIFT,
     BayesByBackprop,

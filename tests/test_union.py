@@ -16,10 +16,11 @@ import pytest
 import torch
 from mpmath import mpf
 
-import bnncert.union
-from bnncert.box import Box
-from bnncert.posterior import DOWN, Independent, Laplace, Normal, Uniform, sample
-from bnncert.union import Union, heaviest, overlap, separated, separating_weight, union_mass
+import bnncert.boxes.union
+from bnncert.model.box import Box
+from bnncert.posteriors.base import sample
+from bnncert.posteriors.independent import DOWN, Independent, Laplace, Normal, Uniform
+from bnncert.boxes.union import Union, heaviest, overlap, separated, separating_weight, union_mass
 from test_posterior import exact_interval_log, exact_log, vector
 
 RULES = ["cells", "inclusion-exclusion", "bonferroni"]

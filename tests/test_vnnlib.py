@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from bnncert import Concentration, InputError, Network, Normal, Problem, certify, mlp, save_posterior
-from bnncert.certificate import answer, jointly
+from bnncert.evidence.certificate import answer, jointly
 from bnncert.importers import smtlib
 from bnncert.importers.vnnlib import CONJUNCTION, ROUNDED_BOX, ROUNDED_ROWS, Query, load_vnnlib, parse
-from bnncert.layers import Dense, Flatten, Layer
+from bnncert.model.layers import Dense, Flatten, Layer
 from bnncert.results import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from pages import blocks

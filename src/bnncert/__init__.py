@@ -1,6 +1,8 @@
 """bnncert: certified probabilistic robustness of Bayesian neural networks.
 
-Names are imported when first used, so that the command line can answer --help without loading torch.
+Names are imported when first used, so that the command line can answer --help without loading torch. Layers are in
+`bnncert.layers`, posterior families in `bnncert.posteriors`, what reads other libraries' files and objects in
+`bnncert.importers`.
 """
 
 from importlib import import_module
@@ -9,34 +11,18 @@ from typing import TYPE_CHECKING
 from bnncert.version import __version__
 
 if TYPE_CHECKING:
-    from bnncert.box import Box
-    from bnncert.certificate import Certificate, Result, read_certificate
-    from bnncert.certification import certify
-    from bnncert.correlated import LowRankNormal, Mixture, full_covariance
-    from bnncert.decision import Decision, decide
-    from bnncert.empirical import Empirical
+    from bnncert import importers, layers, posteriors
+    from bnncert._certify import certify, decide
+    from bnncert.data import load_inputs
     from bnncert.errors import InputError
-    from bnncert.importers import (
-        Query,
-        from_dropout,
-        from_laplace,
-        from_numpyro,
-        from_onnx,
-        from_posteriors,
-        from_pyro,
-        from_samples,
-        from_swag,
-        from_torch,
-        load_posterior,
-        load_vnnlib,
-        save_posterior,
-    )
-    from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
-    from bnncert.methods import GIE, PIE, Concentration, Enumeration, Sampling
-    from bnncert.network import Network, mlp
-    from bnncert.posterior import Laplace, Normal, StudentT, TruncatedNormal, Uniform
-    from bnncert.problem import Problem
-    from bnncert.specification import (
+    from bnncert.estimate import Estimate
+    from bnncert.evidence.certificate import Certificate, read_certificate
+    from bnncert.importers import from_torch, load_posterior, save_posterior
+    from bnncert.methods import GIE, PIE, Concentration, Enumeration, Method, Sampling
+    from bnncert.model.box import Box
+    from bnncert.model.network import Network, Residual, mlp
+    from bnncert.model.problem import Problem
+    from bnncert.model.specification import (
         Region,
         Specification,
         ball,
@@ -45,107 +31,76 @@ if TYPE_CHECKING:
         half_space,
         output_interval,
     )
+    from bnncert.posteriors import Posterior
+    from bnncert.results.rows import Decision, Result, Status
+    from bnncert.results.sequence import Decisions, Results
 
+_NAMESPACES = ("importers", "layers", "posteriors")
 _ROOMS = {
-    "box": ("Box",),
-    "certificate": ("Certificate", "Result", "read_certificate"),
-    "certification": ("certify",),
-    "correlated": ("LowRankNormal", "Mixture", "full_covariance"),
-    "decision": ("Decision", "decide"),
-    "empirical": ("Empirical",),
-    "errors": ("InputError",),
-    "importers": (
-        "Query",
-        "from_dropout",
-        "from_laplace",
-        "from_numpyro",
-        "from_onnx",
-        "from_posteriors",
-        "from_pyro",
-        "from_samples",
-        "from_swag",
-        "from_torch",
-        "load_posterior",
-        "load_vnnlib",
-        "save_posterior",
+    "_certify": "certify decide",
+    "data": "load_inputs",
+    "errors": "InputError",
+    "estimate": "Estimate",
+    "evidence.certificate": "Certificate read_certificate",
+    "importers": "from_torch load_posterior save_posterior",
+    "methods": "GIE PIE Concentration Enumeration Method Sampling",
+    "model.box": "Box",
+    "model.network": "Network Residual mlp",
+    "model.problem": "Problem",
+    "model.specification": (
+        "Region Specification ball class_robust explicit_box half_space output_interval"
     ),
-    "methods": ("GIE", "PIE", "Concentration", "Enumeration", "Sampling"),
-    "layers": ("AvgPool2d", "Conv2d", "Dense", "Flatten", "LeakyReLU", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"),
-    "network": ("Network", "mlp"),
-    "posterior": ("Laplace", "Normal", "StudentT", "TruncatedNormal", "Uniform"),
-    "problem": ("Problem",),
-    "specification": (
-        "Region",
-        "Specification",
-        "ball",
-        "class_robust",
-        "explicit_box",
-        "half_space",
-        "output_interval",
-    ),
+    "posteriors": "Posterior",
+    "results.rows": "Decision Result Status",
+    "results.sequence": "Decisions Results",
 }
-_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 __all__ = [
     "GIE",
     "PIE",
-    "AvgPool2d",
     "Box",
     "Certificate",
     "Concentration",
-    "Conv2d",
     "Decision",
-    "Dense",
-    "Empirical",
+    "Decisions",
     "Enumeration",
-    "Flatten",
+    "Estimate",
     "InputError",
-    "Laplace",
-    "LeakyReLU",
-    "LowRankNormal",
-    "MaxPool2d",
-    "Mixture",
+    "Method",
     "Network",
-    "Normal",
+    "Posterior",
     "Problem",
-    "Query",
-    "ReLU",
     "Region",
+    "Residual",
     "Result",
+    "Results",
     "Sampling",
-    "Sigmoid",
     "Specification",
-    "StudentT",
-    "Tanh",
-    "TruncatedNormal",
-    "Uniform",
+    "Status",
     "__version__",
     "ball",
     "certify",
     "class_robust",
     "decide",
     "explicit_box",
-    "from_dropout",
-    "from_laplace",
-    "from_numpyro",
-    "from_onnx",
-    "from_posteriors",
-    "from_pyro",
-    "from_samples",
-    "from_swag",
     "from_torch",
-    "full_covariance",
     "half_space",
+    "importers",
+    "layers",
+    "load_inputs",
     "load_posterior",
-    "load_vnnlib",
     "mlp",
     "output_interval",
+    "posteriors",
     "read_certificate",
     "save_posterior",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name in _NAMESPACES:
+        return import_module(f"bnncert.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'bnncert' has no attribute {name!r}")
     value = getattr(import_module(f"bnncert.{_HOMES[name]}"), name)

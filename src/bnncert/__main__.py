@@ -1,5 +1,5 @@
 """`python -m bnncert` is the command line."""
 
-from bnncert.cli import main
+from bnncert.cli.main import main
 
 main()

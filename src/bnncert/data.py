@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.importers.npz import read_arrays
+from bnncert.files.npz import read_arrays
 
 FOLDER = "BNNCERT_DATA"
 SPLITS = ("train", "test")

@@ -1,30 +1,97 @@
-"""The question that options ask about a data set: which inputs, which region, which condition, and by which method."""
+"""The question that options ask about a data set: which inputs, which region, which condition.
+
+The command line and campaign files both make a `Question` from here, so that what one refuses, the other does too. Each
+option is declared once, with what it means: `from_text` reads what a command line gives, `kinds` are the types that a
+campaign file may give. Nothing here needs torch, so that --help is instant.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
-from bnncert.data import Dataset
 from bnncert.errors import InputError
-from bnncert.methods import METHODS, Method
-from bnncert.network import Network
-from bnncert.specification import Clip, Region, Specification, ball, class_robust, output_interval
+from bnncert.model.norms import NORMS
+
+WORDS: dict[type, str] = {
+    dict: "a table",
+    list: "a list",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
 
 
-def method_named(name: str, options: Mapping[str, Any]) -> Method:
-    """The method with the options given; one that it does not have is refused by name."""
-    if name not in METHODS:
-        raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
-    kind = METHODS[name]
-    for key in options:
-        if key not in kind.__dataclass_fields__:
-            known = ", ".join(field.replace("_", "-") for field in kind.__dataclass_fields__) or "none"
-            raise InputError(f"method {name} has no option {key.replace('_', '-')!r}; leave it out (it has {known})")
-    return kind(**options)
+def radii(text: str) -> tuple[float, ...]:
+    """The numbers in a list 0.01,0.02."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"'--eps' is {text!r}; give a number, or several as 0.01,0.02") from error
+
+
+def option(
+    default: Any,
+    about: str,
+    *,
+    kinds: tuple[type, ...],
+    from_text: Callable[[str], Any] | None = None,
+) -> Any:
+    """A field of a question, with what the command line and campaign files need to know of it."""
+    metadata = {"help": about, "kinds": kinds, "from_text": from_text}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a data set's inputs.
+
+    eps: radii, each for every input; none where the inputs bring their own. clip: a range, False for none, or True for
+    [0, 1] where the inputs are images.
+    """
+
+    inputs: str
+    select: str = option(":", "Which inputs: START:STOP, one index, or a list 3,7,12.", kinds=(str,))
+    eps: tuple[float, ...] = option(
+        (),
+        "Radius of the input region, or several: 0.01,0.02; else eps of the .npz.",
+        kinds=(list, int, float),
+        from_text=radii,
+    )
+    norm: str = option("linf", "linf, l2 or l1.", kinds=(str,))
+    clip: tuple[float, float] | bool = option(
+        True, "Intersect the region with [LO, HI]; images: 0 1 by default.", kinds=(list, bool)
+    )
+    target: int | None = option(None, "Only this rival class instead of all.", kinds=(int,))
+    tolerance: float | None = option(
+        None, "Regression: the output stays within this distance of y.", kinds=(int, float)
+    )
+
+    def __post_init__(self) -> None:
+        wrong = [eps for eps in self.eps if not (math.isfinite(eps) and eps >= 0)]
+        if wrong:
+            raise InputError(f"eps is {wrong[0]}; give a finite radius of at least 0")
+        if len(set(self.eps)) < len(self.eps):
+            raise InputError(f"eps {list(self.eps)} names a radius twice; give each once")
+        if self.norm not in NORMS:
+            raise InputError(f"norm {self.norm!r} is not known; choose {', '.join(NORMS)}")
+        if isinstance(self.clip, tuple) and not self.clip[0] <= self.clip[1]:
+            raise InputError(f"clip range {self.clip} is empty; give the smaller end first")
+        if self.tolerance is not None and (self.target is not None or not self.tolerance >= 0):
+            raise InputError(
+                f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class"
+            )
+
+    def clip_of(self, image: bool) -> tuple[float, float] | None:
+        """The range for inputs that are images, or not."""
+        if isinstance(self.clip, tuple):
+            return self.clip
+        return (0.0, 1.0) if self.clip and image else None
 
 
 def selection(text: str, count: int) -> list[int]:
@@ -33,12 +100,14 @@ def selection(text: str, count: int) -> list[int]:
         ends = text.split(":")
         if len(ends) != 2 or not all(end == "" or end.isdigit() for end in ends):
             raise InputError(f"select {text!r} is not START:STOP; give for example 0:50")
-        indices = list(range(count))[slice(*(int(end) if end else None for end in ends))]
+        start, stop = (int(end) if end else None for end in ends)
+        beyond = stop is not None and stop > count
+        indices = [] if beyond else list(range(count))[start:stop]
     else:
         indices = whole_numbers(text, "select")
     if len(set(indices)) < len(indices):
         raise InputError(f"select {text!r} names an input twice; give each once")
-    if not indices or max(indices) >= count or (":" in text and text.split(":")[1] and int(text.split(":")[1]) > count):
+    if not indices or max(indices) >= count:
         raise InputError(f"select {text!r} leaves the {count} inputs; give indices from 0 to {count - 1}")
     return indices
 
@@ -53,29 +122,13 @@ def whole_numbers(text: str, name: str) -> list[int]:
     return numbers
 
 
-def region_of(network: Network, x: Tensor, eps: float | Tensor, norm: str, clip: Clip) -> Region:
-    """Balls around inputs [B, ...], which take the network's shape."""
-    if x[0].numel() != math.prod(network.input_shape):
-        raise InputError(
-            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; give matching inputs"
-        )
-    return ball(x.reshape(len(x), *network.input_shape), eps, norm, clip)
+def require_kind(name: str, value: object, kinds: Sequence[type]) -> None:
+    if type(value) not in kinds:  # not isinstance: true is no number
+        words = " or ".join(WORDS[kind] for kind in kinds)
+        raise InputError(f"{name!r} is {value!r}; give {words}")
 
 
-def labels_of(data: Dataset, indices: list[int]) -> Tensor:
-    if data.y is None:
-        raise InputError(f"inputs {data.name!r} have no labels; add an array 'y' to the .npz")
-    return data.y[indices]
-
-
-def condition_on(
-    network: Network, region: Region, y: Tensor, target: int | None, tolerance: float | None
-) -> Specification:
-    """Class robustness from labels, or with a tolerance a regression interval around y."""
-    if tolerance is None:
-        if y.is_floating_point():
-            raise InputError("labels are not whole numbers; give classes, or certify a regression with a tolerance")
-        return class_robust(region, y, network.outputs, target)
-    if target is not None or not tolerance >= 0:
-        raise InputError(f"tolerance is {tolerance}; give a distance of at least 0, and no target class")
-    return output_interval(region, y.double() - tolerance, y.double() + tolerance, network.outputs)
+def closest(name: str, known: Sequence[str]) -> str:
+    """A hint, where the name is nearly one that is known."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -26,12 +26,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bnncert.digest import digest
+from bnncert.files.digest import digest
 from bnncert.errors import InputError
-from bnncert.files import read_tensors, write_tensors
-from bnncert.layers import Conv2d, Dense, Layer
-from bnncert.network import Network, apply
-from bnncert.posterior import Normal
+from bnncert.files.tensors import read_tensors, write_tensors
+from bnncert.model.layers import Conv2d, Dense, Layer
+from bnncert.model.maps import apply
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
 SCHEMA = "bnncert-training/1"
 BAYESIAN = ("all", "dense")
@@ -227,15 +228,20 @@ class _Variational:
         there only each place's law is the same: noise that is independent from place to place stands for noise that is
         not, as is usual. With random kernels nll and elbo are estimates in that sense.
         """
-        split, layers = self.network.split, self.network.layers
-        means, variances = split(self.mean), split(self.std.square())
-        for layer, mean, variance, shape in zip(layers, means, variances, self.network.shapes, strict=False):
-            center = apply(layer, mean, x, shape)
+        network = self.network
+        means = network.split(self.mean)
+        variances = network.split(self.std.square())
+        held = {0: x}
+        for k, layer in enumerate(network.layers):
+            inputs = [held[node] for node in network.reads[k]]
+            shape = network.shape_before(k)
+            center = apply(layer, means[k], inputs, shape)
             if _is_random(layer, self.bayesian):
-                spread = apply(layer, variance, x.square(), shape).clamp_min(SMALLEST_VARIANCE).sqrt()
+                variance = apply(layer, variances[k], [inputs[0].square()], shape)
+                spread = variance.clamp_min(SMALLEST_VARIANCE).sqrt()
                 center = center + spread * torch.empty_like(center).normal_(generator=self.noise)
-            x = center
-        return x
+            held[k + 1] = center
+        return held[len(network.layers)]
 
     def kl_divergence(self, prior_std: float) -> Tensor:
         return _divergences(self.mean, self.std, prior_std).masked_fill(~self.random, 0).sum()

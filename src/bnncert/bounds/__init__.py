@@ -6,9 +6,9 @@ from typing import TypeAlias
 from torch import Tensor
 
 from bnncert.bounds import interval, linear, linear_forward
-from bnncert.box import Box
-from bnncert.network import Network
-from bnncert.specification import Region
+from bnncert.model.box import Box
+from bnncert.model.network import Network
+from bnncert.model.specification import Region
 
 Bound: TypeAlias = Callable[[Network, Box, Region, Tensor, Tensor], Tensor]
 

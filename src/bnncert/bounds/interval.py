@@ -1,48 +1,93 @@
-"""IBP: interval arithmetic through the network, weights and activations both in boxes."""
+"""IBP: interval arithmetic through the network, weights and activations both in boxes (Gowal et al. 2018)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import slices
 from bnncert.bounds.relaxations import image
-from bnncert.box import Box
-from bnncert.layers import AvgPool2d, Dense, Flatten, Linear, MaxPool2d, Shape
-from bnncert.network import Network, apply
-from bnncert.products import fan, spread_bias, through
-from bnncert.rounding import TINY, gamma
-from bnncert.specification import Region
+from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.box import Box
+from bnncert.model.layers import (
+    LINEAR,
+    Add,
+    AvgPool2d,
+    Dense,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool2d,
+    Shape,
+)
+from bnncert.model.maps import apply, fan, spread_bias, through
+from bnncert.model.network import Network
+from bnncert.model.specification import Region
+from bnncert.numerics.batching import slices
+from bnncert.numerics.rounding import TINY, gamma
 
 
 def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
     """Lower bounds of rows·y + offsets [B, R] from the outputs' intervals: C⁺ yl + C⁻ yu + d."""
-    h = region.box
+    boxes = [region.box]
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
-    for layer, (lower, upper), shape in zip(network.layers, parameters, network.shapes, strict=False):
-        if isinstance(layer, Linear):
-            h, _ = linear_image(layer, lower, upper, h, shape)
-        elif isinstance(layer, MaxPool2d):
-            h = pooled(layer, h)
-        elif isinstance(layer, Flatten):
-            h = h.reshape(len(h.lower), -1)
+    for k, (lower, upper) in enumerate(parameters):
+        layer = network.layers[k]
+        inputs = [boxes[node] for node in network.reads[k]]
+        if isinstance(layer, LINEAR):
+            boxes.append(linear_image(layer, lower, upper, inputs[0], network.shape_before(k))[0])
         else:
-            h = image(layer, h)
-    return interval_rows(h, rows, offsets)
+            boxes.append(range_of(layer, inputs))
+    return interval_rows(boxes[-1], rows, offsets)
 
 
 def interval_rows(outputs: Box, rows: Tensor, offsets: Tensor) -> Tensor:
     """C⁺ yl + C⁻ yu + d, rounded down, for outputs in a box [B, m]."""
-    value = (rows.clamp_min(0) @ outputs.lower.unsqueeze(-1) + rows.clamp_max(0) @ outputs.upper.unsqueeze(-1)).squeeze(
-        -1
-    )
+    below = rows.clamp_min(0) @ outputs.lower.unsqueeze(-1)
+    above = rows.clamp_max(0) @ outputs.upper.unsqueeze(-1)
+    value = (below + above).squeeze(-1)
     size = (rows.abs() @ outputs.magnitude.unsqueeze(-1)).squeeze(-1) + offsets.abs()
     return value + offsets - gamma(2 * rows.shape[-1] + 8) * size - TINY
 
 
-def pooled(layer: MaxPool2d, h: Box) -> Box:
+def range_of(layer: Layer, inputs: Sequence[Box]) -> Box:
+    """The range of a layer without weights over the boxes it reads [B, *shape]."""
+    return RANGES[type(layer)](layer, inputs)
+
+
+def _pooled(layer: MaxPool2d, inputs: Sequence[Box]) -> Box:
     """The maximum is monotone in every entry: exact."""
-    return Box(*(apply(layer, (), end, tuple(h.shape[1:])) for end in (h.lower, h.upper)))
+    (h,) = inputs
+    ends = (apply(layer, (), [end], tuple(h.shape[1:])) for end in (h.lower, h.upper))
+    return Box(*ends)
+
+
+def _flat(_: Flatten, inputs: Sequence[Box]) -> Box:
+    (h,) = inputs
+    return h.reshape(len(h.lower), -1)
+
+
+def _sum(_: Add, inputs: Sequence[Box]) -> Box:
+    lower = torch.stack([h.lower for h in inputs])
+    upper = torch.stack([h.upper for h in inputs])
+    size = torch.stack([h.magnitude for h in inputs]).sum(0)
+    slack = gamma(2 * len(inputs) + 8) * size + TINY
+    return Box(lower.sum(0) - slack, upper.sum(0) + slack)
+
+
+def _image(layer: Activation, inputs: Sequence[Box]) -> Box:
+    (z,) = inputs
+    return image(layer, z)
+
+
+RANGES: dict[type, Callable[[Any, Sequence[Box]], Box]] = {
+    MaxPool2d: _pooled,
+    Flatten: _flat,
+    Add: _sum,
+    **dict.fromkeys(ACTIVATIONS, _image),
+}
 
 
 def linear_image(
@@ -62,16 +107,20 @@ def linear_image(
         low, high, size = _signed_by_radius(layer, lower[0], upper[0], h)
     if len(lower) > 1:
         below, above = (spread_bias(layer, end[1], shape) for end in (lower, upper))
-        low, high, size = low + below, high + above, size + torch.maximum(-below, above)
+        low = low + below
+        high = high + above
+        size = size + torch.maximum(-below, above)
     error = gamma(2 * fan(layer) + 16) * size + TINY
     return Box(low - error, high + error), size
 
 
 def _nonnegative(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs choose."""
-    c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
+    c = h.lower / 2 + h.upper / 2
+    r = h.upper / 2 - h.lower / 2
     ends = torch.stack([r, h.upper], 1)  # [B, 2, *shape]: both products in one pass over the weights
-    at_lower, at_upper = through(layer, lower.abs(), ends), through(layer, upper.abs(), ends)
+    at_lower = through(layer, lower.abs(), ends)
+    at_upper = through(layer, upper.abs(), ends)
     middle = c.unsqueeze(1)
     low = through(layer, lower, middle)[:, 0] - at_lower[:, 0]
     high = through(layer, upper, middle)[:, 0] + at_upper[:, 0]
@@ -80,10 +129,12 @@ def _nonnegative(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[T
 
 def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over the inputs of the extreme of the four corner products, where an activation may be negative."""
-    lows, highs = [], []
+    lows = []
+    highs = []
     for part in slices(len(h.lower), 6 * 8 * lower.shape[-1] * h.shape[-1], h.lower.device):
         wl, wu = (w if w.dim() == 2 else w[part] for w in (lower, upper))
-        hl, hu = h.lower[part].unsqueeze(-1), h.upper[part].unsqueeze(-1)
+        hl = h.lower[part].unsqueeze(-1)
+        hu = h.upper[part].unsqueeze(-1)
         corners = torch.stack([wl * hl, wl * hu, wu * hl, wu * hu])
         lows.append(corners.amin(0).sum(-2))
         highs.append(corners.amax(0).sum(-2))
@@ -91,10 +142,14 @@ def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tenso
     return torch.cat(lows), torch.cat(highs), size
 
 
-def _signed_by_radius(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+def _signed_by_radius(
+    layer: Linear, lower: Tensor, upper: Tensor, h: Box
+) -> tuple[Tensor, Tensor, Tensor]:
     """Wc hc ± (|Wc| hr + Wr max|h|): exact where the weights are not random."""
-    center, radius = (lower + upper) / 2, (upper - lower) / 2
-    c, r = h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2
+    center = (lower + upper) / 2
+    radius = (upper - lower) / 2
+    c = h.lower / 2 + h.upper / 2
+    r = h.upper / 2 - h.lower / 2
     middle = through(layer, center, c)
     reach = through(layer, center.abs(), r) + through(layer, radius, h.magnitude)
     size = 2 * through(layer, torch.maximum(lower.abs(), upper.abs()), h.magnitude)

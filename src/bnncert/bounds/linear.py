@@ -1,8 +1,9 @@
 """LBP, backward: linear bounds of output rows, walked from the output to the input, weights in boxes.
 
-To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through it. The output rows
-are pulled from the start, so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are those
-of the same walk from each neuron, intersected with interval arithmetic.
+To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through it, as CROWN does for
+fixed weights (Zhang et al. 2018). The output rows are pulled from the start, so that y_c - y_j is bounded itself and
+not as two logits apart. Hidden intervals are those of the same walk from each neuron, intersected with interval
+arithmetic.
 """
 
 from __future__ import annotations
@@ -10,54 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import slices
-from bnncert.bounds.interval import interval_rows, linear_image, pooled
-from bnncert.bounds.pooling import max_pool_step
-from bnncert.bounds.relaxations import Relaxation, image, relax
-from bnncert.box import Box, intersect
-from bnncert.layers import (
-    Activation,
-    AvgPool2d,
-    Conv2d,
-    Dense,
-    Flatten,
-    Layer,
-    LeakyReLU,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Shape,
-)
-from bnncert.network import Network
-from bnncert.products import dot, fan, pull, spread_bias
-from bnncert.rounding import TINY, UNIT, gamma
-from bnncert.specification import Region
+from bnncert.bounds.interval import interval_rows, linear_image, range_of
+from bnncert.bounds.steps import step_of
+from bnncert.bounds.walk import Step, Tally, walk
+from bnncert.model.activations import ACTIVATIONS
+from bnncert.model.box import Box, intersect
+from bnncert.model.layers import LINEAR, Add, AvgPool2d, Conv2d, Dense, Layer, Linear, Shape
+from bnncert.model.maps import fan, pull, spread_bias
+from bnncert.model.network import Network
+from bnncert.model.specification import Region
+from bnncert.numerics.batching import slices
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, UNIT, gamma
 
 WORKING_TENSORS = 6  # of the rows' size, alive at once in a pull
-
-
-class Shaped(Protocol):
-    """Anything with the shape of a layer's input."""
-
-    @property
-    def shape(self) -> Shape: ...
-
-
-class Step(Shaped, Protocol):
-    """One layer as the backward walk sees it."""
-
-    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """rows·layer(h) >= new rows·h + constant for every h in the layer's input box; rows [B or 1, R, ...]."""
-        ...
-
-    def __getitem__(self, index: Tensor | slice) -> Step:
-        """For some of the inputs."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +52,7 @@ class LinearStep:
         """For some of the inputs; the weights are those of all."""
         return replace(self, error=self.error[index], floor=self.floor[index])
 
-    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         flat = rows.flatten(2)
         constant = -dot(flat.abs(), self.error) - self.floor
         if self.upper is None:
@@ -91,7 +62,7 @@ class LinearStep:
             pulled = pulled + pull(self.layer, self.upper, rows.clamp_max(0), self.shape)
         if self.bias_lower is not None and self.bias_upper is not None:
             constant = constant + dot(flat.clamp_min(0), self.bias_lower) + dot(flat.clamp_max(0), self.bias_upper)
-        return pulled, constant
+        return (pulled,), tally.gained(constant)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +88,7 @@ class SignedLinearStep:
         slope, lift = self.chord_slope[index], self.chord_lift[index]
         return replace(self, chord_slope=slope, chord_lift=lift, error=self.error[index], floor=self.floor[index])
 
-    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         flat = rows.flatten(2)
         magnitude = flat.abs()
         spread = pull(self.layer, self.radius, rows.abs(), self.shape)
@@ -125,71 +96,43 @@ class SignedLinearStep:
         constant = -dot(magnitude, self.error) - self.floor - dot(spread.flatten(2), self.chord_lift.flatten(1))
         if self.bias_center is not None and self.bias_radius is not None:
             constant = constant + dot(flat, self.bias_center) - dot(magnitude, self.bias_radius)
-        return pulled, constant
-
-
-@dataclass(frozen=True, eq=False)
-class ActivationStep:
-    """A f(z) >= A⁺ (lower line) + A⁻ (upper line); lower slopes are one a neuron [B, n] or one a row too [B, R, n]."""
-
-    relaxation: Relaxation
-    z: Box  # [B, n], the interval that the lines are for
-    size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
-    shape: Shape  # of the activations; lines are over the flattened ones
-
-    def __getitem__(self, index: Tensor | slice) -> ActivationStep:
-        """For some of the inputs."""
-        return ActivationStep(self.relaxation[index], self.z[index], self.size[index], self.shape)
-
-    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        lines = self.relaxation
-        rows = rows.flatten(2)
-        positive, negative = rows.clamp_min(0), rows.clamp_max(0)
-        lower_slope = lines.lower_slope if lines.lower_slope.dim() == 3 else lines.lower_slope.unsqueeze(1)
-        pulled = positive * lower_slope + negative * lines.upper_slope.unsqueeze(1)
-        constant = dot(positive, lines.lower_intercept) + dot(negative, lines.upper_intercept)
-        constant = constant - gamma(rows.shape[-1] + 64) * dot(rows.abs(), self.size) - TINY
-        return pulled.reshape(*pulled.shape[:2], *self.shape), constant
-
-
-@dataclass(frozen=True)
-class FlattenStep:
-    """Rows over a vector, seen again as rows over the shape it was flattened from."""
-
-    shape: Shape
-
-    def __getitem__(self, index: Tensor | slice) -> FlattenStep:
-        return self
-
-    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return rows.reshape(*rows.shape[:2], *self.shape), rows.new_zeros(1, 1)
+        return (pulled,), tally.gained(constant)
 
 
 @dataclass(frozen=True, eq=False)
 class Prefix:
-    """The first layers as steps, with the box of what they give; `exact` if that box is all that is known of it."""
+    """The first layers as steps, and the boxes of all nodes so far."""
 
     steps: list[Step]
-    h: Box
-    exact: bool
+    boxes: list[Box]
 
     def __getitem__(self, index: Tensor | slice) -> Prefix:
         """For some of the inputs."""
-        return Prefix([step[index] for step in self.steps], self.h[index], self.exact)
+        steps = [step[index] for step in self.steps]
+        return Prefix(steps, [box[index] for box in self.boxes])
 
 
 def no_layers(region: Region) -> Prefix:
-    return Prefix([], region.box, region.is_box)
+    return Prefix([], [region.box])
 
 
 def prefix(network: Network, center: Tensor, spread: Tensor, region: Region) -> Prefix:
     """The layers before the first one whose weights vary: the same for every weight box around the centre."""
-    varying = (i for i, parts in enumerate(network.split(spread)) if any(bool((part > 0).any()) for part in parts))
+    varying = (
+        k
+        for k, parts in enumerate(network.split(spread))
+        if any(bool((part > 0).any()) for part in parts)
+    )
     return _extend(network, Box(center, center), region, no_layers(region), next(varying, 0))
 
 
 def row_bounds(
-    network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor, known: Prefix | None = None
+    network: Network,
+    weights: Box,
+    region: Region,
+    rows: Tensor,
+    offsets: Tensor,
+    known: Prefix | None = None,
 ) -> Tensor:
     """Lower bounds [B, R] of rows·y + offsets for all weights of the box and all x of the region.
 
@@ -200,9 +143,13 @@ def row_bounds(
     start = known or no_layers(region)
     left = network.layers[len(start.steps) :]
     for part in input_slices(network, left, len(region), rows.shape[1], paired, rows.device):
-        traced = _extend(network, box_for(weights, part), region[part], start[part], len(network.layers))
-        backward = walk(traced.steps, region[part], rows[part]) + offsets[part] - 4 * UNIT * offsets[part].abs()
-        parts.append(torch.maximum(backward, interval_rows(traced.h, rows[part], offsets[part])))
+        own = box_for(weights, part)
+        traced = _extend(network, own, region[part], start[part], len(network.layers))
+        found, tally = walk(network, traced.steps, traced.boxes, rows[part])
+        backward = tally.value + region[part].minimum(found[0])
+        backward = backward + offsets[part] - 4 * UNIT * offsets[part].abs()
+        direct = interval_rows(traced.boxes[-1], rows[part], offsets[part])
+        parts.append(torch.maximum(backward, direct))
     return torch.cat(parts)
 
 
@@ -231,43 +178,39 @@ def bytes_each(network: Network, rows: int, paired: bool) -> int:
 
 
 def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop: int) -> Prefix:
-    """The layers before `stop` as steps, with sound hidden intervals, and the interval of what they give."""
-    steps, h, exact = list(known.steps), known.h, known.exact
+    """The layers before `stop` as steps, with sound intervals of all nodes."""
+    steps = list(known.steps)
+    boxes = list(known.boxes)
     parameters = list(zip(network.split(weights.lower), network.split(weights.upper), strict=True))
-    for i in range(len(steps), stop):
-        layer, (lower, upper), shape = network.layers[i], parameters[i], network.shapes[i]
-        if isinstance(layer, Linear):
-            z, size = linear_image(layer, lower, upper, h, shape)
-            steps.append(linear_step(layer, lower, upper, h, size))
-            # For the first layer over a box interval arithmetic is exact; outputs are bounded row by row instead.
-            known_exactly = isinstance(layer, AvgPool2d) or (exact and _is_exact(layer, lower, upper, h))
-            if not known_exactly and i + 1 < len(network.layers):
-                z = _refined(steps, region, z, worth_rows(layer, z, network.layers[i + 1]))
-            h, exact = z, False
-        elif isinstance(layer, MaxPool2d):
-            steps.append(max_pool_step(layer, h))
-            h, exact = pooled(layer, h), False
-        elif isinstance(layer, Flatten):
-            steps.append(FlattenStep(shape))
-            h = h.reshape(len(region), -1)
+    for k in range(len(steps), stop):
+        layer = network.layers[k]
+        inputs = [boxes[node] for node in network.reads[k]]
+        exact = False
+        if isinstance(layer, LINEAR):
+            lower, upper = parameters[k]
+            z, size = linear_image(layer, lower, upper, inputs[0], network.shape_before(k))
+            steps.append(linear_step(layer, lower, upper, inputs[0], size))
+            # On the region's own box interval arithmetic is exact; outputs are bounded row by row instead.
+            direct = region.is_box and network.reads[k][0] in network.inputs
+            exact = isinstance(layer, AvgPool2d) or (direct and _is_exact(layer, lower, upper, inputs[0]))
         else:
-            steps.append(activation_step(layer, h))
-            h, exact = image(layer, h), False
-    return Prefix(steps, h, exact)
+            z = range_of(layer, inputs)
+            steps.append(step_of(layer, inputs))
+        if not exact and has_rows(network, k):
+            z = _refined(network, steps, boxes, region, z, worth_rows(network, k, z))
+        boxes.append(z)
+    return Prefix(steps, boxes)
+
+
+def has_rows(network: Network, k: int) -> bool:
+    """Whether layer k gives sums whose intervals are worth rows of their own: not outputs, nor terms of other sums."""
+    readers = network.reading(k + 1)
+    return isinstance(network.layers[k], (*LINEAR, Add)) and any(not isinstance(r, Add) for r in readers)
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
     """Whether `linear_image` is the layer's range: not for signed inputs of a random convolution."""
     return isinstance(layer, Dense) or bool((h.lower >= 0).all()) or torch.equal(lower[0], upper[0])
-
-
-def walk(steps: list[Step], region: Region, rows: Tensor) -> Tensor:
-    """Lower bounds [B, R] of rows·(last step's output) over the region."""
-    value = torch.zeros((), dtype=torch.float64, device=rows.device)
-    for step in reversed(steps):
-        rows, constant = step.pull(rows)
-        value = value + constant
-    return value + region.minimum(rows)
 
 
 def linear_step(
@@ -292,32 +235,35 @@ def linear_step(
     return SignedLinearStep(layer, shape, center, radius, middle, reach, slope, lift, error, floor)
 
 
-def activation_step(activation: Activation, z: Box) -> ActivationStep:
-    """The activation's lines on the interval z [B, *shape]; slopes of all activations here are at most 1."""
-    flat = z.reshape(len(z.lower), -1)
-    lines = relax(activation, flat)
-    lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
-    return ActivationStep(lines, flat, flat.magnitude + lift, tuple(z.shape[1:]))
-
-
-def _refined(steps: list[Step], region: Region, z: Box, chosen: Tensor | None) -> Box:
+def _refined(
+    network: Network,
+    steps: list[Step],
+    boxes: list[Box],
+    region: Region,
+    z: Box,
+    chosen: Tensor | None,
+) -> Box:
     """z [B, *shape] of the last step's outputs, intersected with the walks from e_i and -e_i of the chosen neurons."""
-    shape, flat = tuple(z.shape[1:]), z.reshape(len(region), -1)
-    width, ends = flat.shape[-1], [torch.full_like(flat.lower, -math.inf) for _ in range(2)]
-    each = 8 * WORKING_TENSORS * len(region) * widest(steps, width)
+    shape = tuple(z.shape[1:])
+    flat = z.reshape(len(region), -1)
+    width = flat.shape[-1]
+    ends = [torch.full_like(flat.lower, -math.inf) for _ in range(2)]
+    each = 8 * WORKING_TENSORS * len(region) * widest(network, len(steps))
     for side, sign in enumerate((1.0, -1.0)):
         for index, rows in signed_rows(chosen, width, len(region), sign, each, flat.lower.device):
-            found = walk(steps, region, rows.reshape(*rows.shape[:2], *shape))
+            found, tally = walk(network, steps, boxes, rows.reshape(*rows.shape[:2], *shape))
+            bound = tally.value + region.minimum(found[0])
             places = index.expand(len(region), -1)
-            ends[side] = ends[side].scatter(1, places, found.expand_as(places))
+            ends[side] = ends[side].scatter(1, places, bound.expand_as(places))
     return intersect(flat, Box(ends[0], -ends[1])).reshape(len(region), *shape)
 
 
-def worth_rows(layer: Linear, z: Box, following: Layer) -> Tensor | None:
-    """Which neurons [B, n] get rows of their own: all (None) of a dense layer, of others those whose sign is open."""
-    if isinstance(layer, Dense):
+def worth_rows(network: Network, k: int, z: Box) -> Tensor | None:
+    """Which neurons [B, n] of layer k get rows of their own: all (None) of vectors, of images those whose sign is open,
+    if that is all that matters next."""
+    if len(z.shape) == 2:
         return None
-    if isinstance(following, ReLU | LeakyReLU):
+    if all(isinstance(r, ACTIVATIONS) and r.traits.bent for r in network.reading(k + 1)):
         return ((z.lower < 0) & (z.upper > 0)).flatten(1)
     return torch.ones_like(z.lower, dtype=torch.bool).flatten(1)
 
@@ -339,9 +285,9 @@ def signed_rows(
         yield index, rows.scatter(2, index.unsqueeze(-1), sign)
 
 
-def widest(steps: Sequence[Shaped], width: int) -> int:
-    """The most entries that a row has on its way from `width` neurons back to the input."""
-    return max(width, *(math.prod(step.shape) for step in steps))
+def widest(network: Network, count: int) -> int:
+    """The most entries that a row has on its way back from what the first `count` layers give."""
+    return max(math.prod(shape) for shape in network.shapes[: count + 1])
 
 
 def _center_radius(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -358,3 +304,4 @@ def _chord_of_magnitude(h: Box) -> tuple[Tensor, Tensor]:
     slope = torch.where(signed, (h.upper + h.lower) / width, torch.where(h.lower >= 0, 1.0, -1.0)).clamp(-1, 1)
     lift = torch.maximum(h.lower.abs() - slope * h.lower, h.upper.abs() - slope * h.upper)
     return slope, torch.where(signed, lift * (1 + 8 * UNIT) + TINY, 0.0)
+

@@ -17,17 +17,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import slices
+from bnncert.numerics.batching import slices
 from bnncert.bounds.interval import interval_rows
 from bnncert.bounds.linear import box_for, bytes_each
 from bnncert.bounds.relaxations import Relaxation, relax
-from bnncert.box import Box
+from bnncert.model.box import Box
 from bnncert.errors import InputError
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
-from bnncert.network import Network
-from bnncert.products import dot
-from bnncert.rounding import TINY, gamma
-from bnncert.specification import Region
+from bnncert.model.activations import ACTIVATIONS
+from bnncert.model.layers import Dense, Flatten
+from bnncert.model.network import Network
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, gamma
+from bnncert.model.specification import Region
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +66,28 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
     floor, magnitude = z.lower, z.magnitude
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
     for layer, (lower, upper) in zip(network.layers, parameters, strict=True):
-        if isinstance(layer, Conv2d | AvgPool2d | MaxPool2d):
-            raise InputError(f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp")
         if isinstance(layer, Flatten):
             continue
         if isinstance(layer, Dense):
             functions.append(_functions(lower, upper, floor, magnitude, lines))
-            z, lines = _evaluate_neurons(functions, region, layer.outputs), None
-            floor, magnitude = z.lower, z.magnitude
-        else:
+            z = _evaluate_neurons(functions, region, layer.outputs)
+            lines = None
+            floor = z.lower
+            magnitude = z.magnitude
+        elif isinstance(layer, ACTIVATIONS):
             if lines is not None:
                 raise InputError("bound lbp-forward needs a Dense layer between activations; use --bound lbp")
             lines = relax(layer, z)
-            floor = lines.lower_slope * z.lower + lines.lower_intercept
+            ends = lines.lower_slope * z.lower + lines.lower_intercept
             ceiling = lines.upper_slope * z.upper + lines.upper_intercept
-            slack = gamma(8) * (z.magnitude + lines.upper_intercept.abs() + lines.lower_intercept.abs()) + TINY
-            floor, magnitude = floor - slack, torch.maximum(floor.abs(), ceiling.abs()) + slack
+            lift = lines.upper_intercept.abs() + lines.lower_intercept.abs()
+            slack = gamma(8) * (z.magnitude + lift) + TINY
+            floor = ends - slack
+            magnitude = torch.maximum(ends.abs(), ceiling.abs()) + slack
+        else:
+            raise InputError(
+                f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp"
+            )
     if lines is None:
         return z
     return Box(floor, lines.upper_slope * z.upper + lines.upper_intercept + slack)

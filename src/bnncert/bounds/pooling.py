@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bnncert.box import Box
-from bnncert.layers import MaxPool2d, Shape
-from bnncert.products import dot
-from bnncert.rounding import TINY, gamma
+from bnncert.bounds.walk import Tally
+from bnncert.model.box import Box
+from bnncert.model.layers import MaxPool2d, Shape
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, gamma
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,35 +25,40 @@ class MaxPoolStep:
     chosen: Tensor  # [B, outputs] index into the flattened input
     alone: Tensor  # [B, outputs]
     ceiling: Tensor  # [B, outputs]
-    error: Tensor  # [B, outputs] rounding per unit of |A|: windows may overlap, and rows on one entry are added up
+    # [B, outputs] rounding per unit of |A|: windows may overlap, and rows on one entry are added up
+    error: Tensor
 
     def __getitem__(self, index: Tensor | slice) -> MaxPoolStep:
-        """For some of the inputs."""
         fields = (self.chosen, self.alone, self.ceiling, self.error)
         return MaxPoolStep(self.shape, *(field[index] for field in fields))
 
-    def pull(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         flat = rows.flatten(2)
         followed = torch.where(self.alone.unsqueeze(1), flat, flat.clamp_min(0))
         index = self.chosen.unsqueeze(1).expand_as(followed)
-        pulled = followed.new_zeros(*followed.shape[:2], math.prod(self.shape)).scatter_add(2, index, followed)
-        constant = dot(flat.clamp_max(0).expand_as(followed), torch.where(self.alone, 0.0, self.ceiling))
+        empty = followed.new_zeros(*followed.shape[:2], math.prod(self.shape))
+        pulled = empty.scatter_add(2, index, followed)
+        ceiling = torch.where(self.alone, 0.0, self.ceiling)
+        constant = dot(flat.clamp_max(0).expand_as(followed), ceiling)
         constant = constant - dot(flat.abs().expand_as(followed), self.error) - TINY
-        return pulled.reshape(*pulled.shape[:2], *self.shape), constant
+        return (pulled.reshape(*pulled.shape[:2], *self.shape),), tally.gained(constant)
 
 
 def max_pool_step(layer: MaxPool2d, h: Box) -> MaxPoolStep:
     """The step for inputs h [B, channels, height, width]."""
     shape = tuple(h.shape[1:])
-    lower, upper = _windows(layer, h.lower), _windows(layer, h.upper)  # [B, channels, places, entries]
+    lower = _windows(layer, h.lower)  # [B, channels, places, entries]
+    upper = _windows(layer, h.upper)
     best = lower.argmax(-1, keepdim=True)
     others = upper.scatter(-1, best, -math.inf).amax(-1)
-    places = torch.arange(math.prod(shape), dtype=h.lower.dtype, device=h.lower.device).reshape(1, *shape)
-    chosen = _windows(layer, places).expand_as(lower).gather(-1, best).squeeze(-1).long()
+    numbers = torch.arange(math.prod(shape), dtype=h.lower.dtype, device=h.lower.device)
+    places = _windows(layer, numbers.reshape(1, *shape))
+    chosen = places.expand_as(lower).gather(-1, best).squeeze(-1).long()
     alone = lower.gather(-1, best).squeeze(-1) >= others
     size = torch.maximum(-lower.amin(-1), upper.amax(-1)).flatten(1)
     error = gamma(size.shape[-1] + 64) * size
-    return MaxPoolStep(shape, chosen.flatten(1), alone.flatten(1), upper.amax(-1).flatten(1), error)
+    ceiling = upper.amax(-1).flatten(1)
+    return MaxPoolStep(shape, chosen.flatten(1), alone.flatten(1), ceiling, error)
 
 
 def _windows(layer: MaxPool2d, x: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def _same_campaign(campaign: str, other: str, folder: Path, reference: Path) -> 
 
 def _enter(store: Store, part: Store) -> int:
     count = 0
-    for bundle, group in groupby(part.rows(), key=lambda row: row.bundle):
+    for bundle, group in groupby(part.rows(), key=lambda row: row["bundle"]):
         rows = list(group)
         content = b""
         if bundle is not None:

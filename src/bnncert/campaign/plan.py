@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bnncert.campaign.schema import Campaign
-from bnncert.campaign.work import NOTHING, Bounds, Question, Row, Task, compute, improved
-from bnncert.correlated import LowRankNormal, Mixture
-from bnncert.data import Dataset, load_inputs
-from bnncert.digest import canonical_json, digest
-from bnncert.empirical import Empirical
+from bnncert.campaign.work import NOTHING, Bounds, Job, Row, Task, compute, improved
+from bnncert.data import load_inputs
+from bnncert.files.digest import canonical_json, digest
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
-from bnncert.methods import Concentration, Enumeration, Method
-from bnncert.network import Network
-from bnncert.posterior import Independent, Normal, Posterior
-from bnncert.problem import Problem
-from bnncert.question import labels_of, selection
+from bnncert.methods import Method
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
+from bnncert.model.problem import Problem
+from bnncert.ask import labels_of
+from bnncert.question import selection
+from bnncert.results.rows import Answer, Status
 from bnncert.version import __version__
 
 TIMED = 16  # inputs a posterior from which the cost of all is told
@@ -92,7 +92,7 @@ class Plan:
     indices: tuple[int, ...]
     x: Tensor
     y: Tensor
-    question: Question
+    job: Job
     chunk: int
     repeated: int = 0  # inputs that are asked about already
 
@@ -103,17 +103,24 @@ class Plan:
     @cached_property
     def description(self) -> str:
         """Canonical JSON of what is asked: equal for campaigns whose results belong together."""
-        question = self.question
-        fields: dict[str, Any] = {"norm": question.norm, "clip": question.clip, "target": question.target}
-        fields |= {"tolerance": question.tolerance, "eps": [eps.hex() for eps in question.eps]}
-        fields |= {"methods": [[m.name, c] for m, c in zip(question.methods, question.configs, strict=True)]}
-        fields |= {"at_least": None if question.at_least is None else str(question.at_least), "version": __version__}
+        job, question = self.job, self.job.question
+        pairs = zip(job.methods, job.configs, strict=True)
+        fields: dict[str, Any] = {
+            "norm": question.norm,
+            "clip": question.clip_of(job.image),
+            "target": question.target,
+            "tolerance": question.tolerance,
+            "eps": [eps.hex() for eps in question.eps],
+            "methods": [[method.name, config] for method, config in pairs],
+            "at_least": None if job.at_least is None else str(job.at_least),
+            "version": __version__,
+        }
         fields |= {"inputs": digest([list(self.indices), list(self.input_digests)], [self.y])}
         return canonical_json(fields | {"posteriors": {subject.name: subject.digest for subject in self.subjects}})
 
     @property
     def items(self) -> int:
-        return len(self.subjects) * len(self.indices) * len(self.question.eps)
+        return len(self.subjects) * len(self.indices) * len(self.job.eps)
 
     def chunks(self, part: int = 1, parts: int = 1) -> list[Chunk]:
         """All chunks, or every parts-th from the part-th on: shards cut no chunk in two."""
@@ -123,38 +130,41 @@ class Plan:
         return [Chunk(subject, tuple(cut)) for subject in self.subjects for cut in cuts][part - 1 :: parts]
 
     def items_of(self, chunk: Chunk) -> int:
-        return len(chunk.positions) * len(self.question.eps)
+        return len(chunk.positions) * len(self.job.eps)
 
     @cached_property
     def specs(self) -> tuple[tuple[str, ...], ...]:
         """Region and condition of every input and radius, as canonical JSON; exact numbers are hexadecimal."""
-        question = self.question
-        regions = [{"norm": question.norm, "eps": eps.hex(), "clip": question.clip} for eps in question.eps]
-        conditions: list[dict[str, Any]] = [{"label": value, "target": question.target} for value in self.y.tolist()]
+        question = self.job.question
+        clip = question.clip_of(self.job.image)
+        regions = [{"norm": question.norm, "eps": eps.hex(), "clip": clip} for eps in question.eps]
+        conditions: list[dict[str, Any]] = [
+            {"label": value, "target": question.target} for value in self.y.tolist()
+        ]
         if question.tolerance is not None:
             distance = float(question.tolerance).hex()
             conditions = [{"y": float(value).hex(), "tolerance": distance} for value in self.y.tolist()]
         return tuple(tuple(canonical_json(region | asked) for region in regions) for asked in conditions)
 
     def key(self, chunk: Chunk, item: int, method: int) -> Key:
-        several = len(self.question.eps)
+        several = len(self.job.eps)
         position = chunk.positions[item // several]
-        name, config = self.question.methods[method].name, self.question.configs[method]
+        name, config = self.job.methods[method].name, self.job.configs[method]
         digests = (chunk.subject.digest, self.input_digests[position])
         return Key(*digests, self.specs[position][item % several], name, config, __version__)
 
     def missing(self, chunk: Chunk, stored: Mapping[Key, Stored]) -> Missing:
         """Errors are tried again; an item that stored results decide wants nothing more."""
-        wanted: list[list[int]] = [[] for _ in self.question.methods]
+        wanted: list[list[int]] = [[] for _ in self.job.methods]
         known: dict[int, Bounds | None] = {}
         for item in range(self.items_of(chunk)):
             found = [stored.get(self.key(chunk, item, method)) for method in range(len(wanted))]
             for result in found:
-                if result is not None and result.status != "error":
+                if result is not None and result.status != Status.ERROR:
                     known[item] = improved(known.get(item, NOTHING), result.status, (result.lower, result.upper))
-            if self.question.open(known.get(item, NOTHING)):
+            if self.job.open(known.get(item, NOTHING)):
                 for method, result in enumerate(found):
-                    if result is None or result.status == "error":
+                    if result is None or result.status == Status.ERROR:
                         wanted[method].append(item)
         return Missing(tuple(map(tuple, wanted)), known)
 
@@ -166,7 +176,7 @@ class Plan:
             self.x[positions],
             self.y[positions],
             tuple(self.indices[position] for position in positions),
-            self.question,
+            self.job,
             missing.wanted,
             missing.known,
             device,
@@ -178,26 +188,45 @@ class Plan:
         parts = (chunk.positions[:middle], chunk.positions[middle:])
         return [Chunk(chunk.subject, part) for part in parts] if middle else []
 
-    def failed(self, missing: Missing, reason: str) -> tuple[Row, ...]:
+    def failed(self, chunk: Chunk, missing: Missing, reason: str) -> tuple[Row, ...]:
         """Rows that say that nothing is known, and why."""
-        reason = " ".join(reason.split()) or "no reason was given"
+        said = " ".join(reason.split()) or "no reason was given"
         pairs = [(item, method) for method, items in enumerate(missing.wanted) for item in items]
-        return tuple(Row(item, method, "error", None, *NOTHING, reason=reason) for item, method in pairs)
+        return tuple(Row(item, m, self._unknown(chunk, item, m), reason=said) for item, m in pairs)
+
+    def _unknown(self, chunk: Chunk, item: int, method: int) -> Answer:
+        several = len(self.job.eps)
+        position = chunk.positions[item // several]
+        return Answer(
+            index=self.indices[position],
+            label=None,
+            target=self.job.question.target,
+            predicted=None,
+            status=Status.ERROR,
+            lower=NOTHING[0],
+            upper=NOTHING[1],
+            method=self.job.methods[method].name,
+            eps=self.job.eps[item % several],
+            bound_calls=0,
+            seconds=0.0,
+            seed=self.job.seed,
+        )
 
 
 def make_plan(campaign: Campaign) -> Plan:
     """Read and check everything the campaign names; what could only fail later fails here."""
-    data = load_inputs(campaign.inputs)
-    indices = selection(campaign.select, len(data.x))
+    data = load_inputs(campaign.question.inputs)
+    indices = selection(campaign.question.select, len(data.x))
     x, y = data.x[indices], labels_of(data, indices)
     kept = _different(x, y)
     repeated, indices = len(indices) - len(kept), [indices[i] for i in kept]
     x, y = x[kept], y[kept]
-    question = _question(campaign, data)
+    configs = tuple(_config(method, campaign.seed) for method in campaign.methods)
+    job = Job(campaign.question, data.image, campaign.methods, configs, campaign.seed, campaign.at_least)
     loaded = [(name, path, *load_posterior(path)) for name, path in campaign.posteriors.items()]
     for name, _, network, posterior in loaded:
         try:
-            _check(network, posterior, question, x, y, campaign.chunk)
+            _check(network, posterior, job, x, y, campaign.chunk)
         except InputError as error:
             raise InputError(f"posterior {name!r}: {error}") from error
     subjects = [
@@ -206,7 +235,7 @@ def make_plan(campaign: Campaign) -> Plan:
     ]
     if len({subject.digest for subject in subjects}) < len(subjects):
         raise InputError("two posteriors of the campaign are the same; name each once")
-    return Plan(tuple(subjects), tuple(indices), x, y, question, campaign.chunk, repeated)
+    return Plan(tuple(subjects), tuple(indices), x, y, job, campaign.chunk, repeated)
 
 
 def _different(x: Tensor, y: Tensor) -> list[int]:
@@ -217,35 +246,24 @@ def _different(x: Tensor, y: Tensor) -> list[int]:
     return list(first.values())
 
 
-def _question(campaign: Campaign, data: Dataset) -> Question:
-    standard = (0.0, 1.0) if data.image else None
-    clip = campaign.clip if isinstance(campaign.clip, tuple) else standard if campaign.clip else None
-    configs = tuple(_config(method, campaign.seed) for method in campaign.methods)
-    about = (campaign.eps, campaign.norm, clip, campaign.target, campaign.tolerance)
-    return Question(*about, campaign.methods, configs, campaign.seed, campaign.at_least)
-
-
 def _config(method: Method, seed: int) -> str:
     options: dict[str, Any] = asdict(method) if is_dataclass(method) else {}
     return canonical_json(options | {"seed": seed})
 
 
-def _check(network: Network, posterior: Posterior, question: Question, x: Tensor, y: Tensor, chunk: int) -> None:
+def _check(
+    network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int
+) -> None:
     """Regions, labels and shapes of all inputs, and whether every method can do with such a posterior."""
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
-        Problem(network, posterior, question.specification(network, x[part], y[part]))
-    for method in question.methods:
-        if not isinstance(posterior, _families(method)):
+        Problem(network, posterior, job.specification(network, x[part], y[part]))
+    for method in job.methods:
+        if not isinstance(posterior, method.posteriors):
             raise InputError(
-                f"family {posterior.family!r} is not for method {method.name}; give it a campaign of its own"
+                f"family {posterior.family!r} is not for method {method.name}; "
+                "give it a campaign of its own"
             )
-
-
-def _families(method: Method) -> tuple[type, ...]:
-    if isinstance(method, Concentration):
-        return (Normal, LowRankNormal, Mixture)
-    return (Empirical,) if isinstance(method, Enumeration) else (Independent,)
 
 
 @dataclass(frozen=True)

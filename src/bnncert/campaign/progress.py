@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from bnncert.display import percent, progress
+from bnncert.console import percent, progress
 from bnncert.errors import InputError
 
 EVERY = 10.0  # seconds between two lines

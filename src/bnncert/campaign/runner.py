@@ -22,8 +22,9 @@ from bnncert.campaign.plan import Chunk, Missing, Plan, bundle_name
 from bnncert.campaign.progress import Progress, Show
 from bnncert.campaign.store import Store, stored_row
 from bnncert.campaign.work import NOTHING, Bounds, Computed, Row, compute, improved
-from bnncert.digest import digest
+from bnncert.files.digest import digest
 from bnncert.errors import InputError
+from bnncert.results.rows import Status
 
 BEAT = 5.0  # seconds between two signs of life
 PAUSE = 0.2  # seconds between two looks at a chunk that another runner has claimed
@@ -171,20 +172,22 @@ class Runner:
             self.pending.extendleft(reversed(halves))
         else:
             reason = "the worker process died" if died else f"{type(error).__name__}: {error}"
-            self._store(flight, Computed(self.plan.failed(flight.missing, reason), b""))
+            self._store(flight, Computed(self.plan.failed(flight.chunk, flight.missing, reason), b""))
 
     def _count(self, missing: Missing, rows: tuple[Row, ...], items: int) -> None:
         """An item's bounds are the best of its stored and its new answers."""
         best: dict[int, Bounds | None] = dict(missing.known)
         for row in rows:
-            if row.status != "error":
-                best[row.item] = improved(best.get(row.item, NOTHING), row.status, (row.lower, row.upper))
+            answer = row.answer
+            if answer.status != Status.ERROR:
+                bounds = (answer.lower, answer.upper)
+                best[row.item] = improved(best.get(row.item, NOTHING), answer.status, bounds)
         state = self.state
         self.state = Progress(
             state.total,
             state.done + items,
             state.computed + len({row.item for row in rows}),
-            state.errors + len({row.item for row in rows if row.status == "error"}),
+            state.errors + len({row.item for row in rows if row.answer.status == Status.ERROR}),
             state.lower + sum(bounds[0] for bounds in best.values() if bounds is not None),
             time.monotonic() - self.started,
         )

@@ -12,14 +12,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bnncert.campaign.bundle import BUNDLES
 from bnncert.campaign.plan import Key, Plan, Stored
 from bnncert.campaign.work import Row
 from bnncert.errors import InputError
-from bnncert.files import write_atomically
+from bnncert.files.tensors import write_atomically
+from bnncert.results.rows import Answer, Status, columns
 from bnncert.version import __version__
 
 T = TypeVar("T")
@@ -30,62 +32,61 @@ LEASE = 60.0  # seconds a claim outlives the last sign of its runner
 PATIENCE = 60.0  # seconds to wait for another runner's transaction
 AT_ONCE = 500  # inputs looked up by one statement
 
-TABLES = """
+ANSWER = columns(Answer)
+# What a row of results holds: its key, facts of an answer, where its certificate is, and why there is none.
+KEPT = ("status", "predicted", "lower", "upper", "bound_calls", "seconds")
+WHERE = ("bundle", "member", "reason")
+FIELDS = (*Key._fields, *KEPT, *WHERE)
+
+TABLES = f"""
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE posteriors (
-    rank INTEGER NOT NULL, name TEXT PRIMARY KEY, model TEXT NOT NULL, posterior TEXT NOT NULL, path TEXT NOT NULL
+    rank INTEGER NOT NULL, name TEXT PRIMARY KEY, model TEXT NOT NULL, posterior TEXT NOT NULL,
+    path TEXT NOT NULL
 );
-CREATE TABLE methods (rank INTEGER NOT NULL, method TEXT, config TEXT, PRIMARY KEY (method, config));
+CREATE TABLE methods (
+    rank INTEGER NOT NULL, method TEXT, config TEXT, PRIMARY KEY (method, config)
+);
 CREATE TABLE items (
-    rank INTEGER PRIMARY KEY, idx INTEGER NOT NULL, label INTEGER, eps REAL NOT NULL,
+    rank INTEGER PRIMARY KEY, idx INTEGER NOT NULL, {ANSWER["label"].sql}, {ANSWER["eps"].sql},
     input TEXT NOT NULL, spec TEXT NOT NULL
 );
 CREATE TABLE results (
-    posterior TEXT, input TEXT, spec TEXT, method TEXT, config TEXT, version TEXT,
-    status TEXT NOT NULL, predicted INTEGER, lower REAL NOT NULL, upper REAL NOT NULL, bound_calls INTEGER NOT NULL,
-    seconds REAL NOT NULL, bundle TEXT, member TEXT, reason TEXT,
-    PRIMARY KEY (posterior, input, spec, method, config, version)
+    {", ".join(f"{name} TEXT" for name in Key._fields)},
+    {", ".join(ANSWER[name].sql for name in KEPT)},
+    {", ".join(f"{name} TEXT" for name in WHERE)},
+    PRIMARY KEY ({", ".join(Key._fields)})
 ) WITHOUT ROWID;
-CREATE TABLE claims (chunk TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, expires REAL NOT NULL);
+CREATE TABLE claims (
+    chunk TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, expires REAL NOT NULL
+);
 """
 KEY = ", ".join(Key._fields)
 INSERT = f"""
-INSERT INTO results VALUES ({", ".join("?" * 15)})
+INSERT INTO results VALUES ({", ".join("?" * len(FIELDS))})
 ON CONFLICT ({KEY}) DO UPDATE SET
-    status = excluded.status, predicted = excluded.predicted, lower = excluded.lower, upper = excluded.upper,
-    bound_calls = excluded.bound_calls, seconds = excluded.seconds, bundle = excluded.bundle,
-    member = excluded.member, reason = excluded.reason
-WHERE results.status = 'error'
+    {", ".join(f"{name} = excluded.{name}" for name in (*KEPT, *WHERE))}
+WHERE results.status = '{Status.ERROR}'
 """
 
 
-class StoredRow(NamedTuple):
-    """A row of the table of results."""
+@dataclass(frozen=True)
+class StoredRow:
+    """A row of the table of results, in the order of FIELDS."""
 
-    posterior: str
-    input: str
-    spec: str
-    method: str
-    config: str
-    version: str
-    status: str
-    predicted: int | None
-    lower: float
-    upper: float
-    bound_calls: int
-    seconds: float
-    bundle: str | None
-    member: str | None
-    reason: str | None
+    values: tuple[Any, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[FIELDS.index(name)]
 
     @property
     def key(self) -> Key:
-        return Key(*self[:6])
+        return Key(*self.values[: len(Key._fields)])
 
 
 def stored_row(key: Key, row: Row, bundle: str) -> StoredRow:
-    numbers = (row.status, row.predicted, row.lower, row.upper, row.bound_calls, row.seconds)
-    return StoredRow(*key, *numbers, bundle if row.member else None, row.member, row.reason)
+    kept = [getattr(row.answer, name) for name in KEPT]
+    return StoredRow((*key, *kept, bundle if row.member else None, row.member, row.reason))
 
 
 class Store:
@@ -99,20 +100,20 @@ class Store:
         with self._transaction() as cursor:
             for table in ("about", "posteriors", "methods", "items"):
                 cursor.execute(f"DELETE FROM {table}")
-            threshold = plan.question.at_least
-            about = {"schema": SCHEMA, "campaign": plan.description, "seed": str(plan.question.seed)}
+            threshold = plan.job.at_least
+            about = {"schema": SCHEMA, "campaign": plan.description, "seed": str(plan.job.seed)}
             about |= {"at_least": "" if threshold is None else str(threshold)}
             cursor.executemany("INSERT INTO about VALUES (?, ?)", about.items())
             subjects = [(k, s.name, s.digest, s.posterior, str(s.path)) for k, s in enumerate(plan.subjects)]
             cursor.executemany("INSERT INTO posteriors VALUES (?, ?, ?, ?, ?)", subjects)
-            methods = zip(plan.question.methods, plan.question.configs, strict=True)
+            methods = zip(plan.job.methods, plan.job.configs, strict=True)
             named = [(k, method.name, config) for k, (method, config) in enumerate(methods)]
             cursor.executemany("INSERT INTO methods VALUES (?, ?, ?)", named)
-            labels = [None] * len(plan.y) if plan.question.tolerance is not None else plan.y.tolist()
+            labels = [None] * len(plan.y) if plan.job.question.tolerance is not None else plan.y.tolist()
             items = [
                 (index, labels[k], eps, plan.input_digests[k], plan.specs[k][number])
                 for k, index in enumerate(plan.indices)
-                for number, eps in enumerate(plan.question.eps)
+                for number, eps in enumerate(plan.job.eps)
             ]
             cursor.executemany("INSERT INTO items (idx, label, eps, input, spec) VALUES (?, ?, ?, ?, ?)", items)
 
@@ -150,7 +151,7 @@ class Store:
             _writing(self.folder, lambda: write_atomically(path, content))
         with self._transaction() as cursor:
             before = self.connection.total_changes
-            cursor.executemany(INSERT, rows)
+            cursor.executemany(INSERT, [row.values for row in rows])
             if self.connection.total_changes - before < len(rows):
                 for row in rows:
                     self._compare(row)
@@ -158,16 +159,16 @@ class Store:
 
     def _compare(self, row: StoredRow) -> None:
         """Another result for a key that is there must be the same result."""
-        columns = ", ".join(StoredRow._fields)
         where = " AND ".join(f"{name} = ?" for name in Key._fields)
-        (there,) = self.connection.execute(f"SELECT {columns} FROM results WHERE {where}", row.key).fetchall()
-        found = StoredRow(*there)
-        apart = max(abs(found.lower - row.lower), abs(found.upper - row.upper))
-        if row.status != "error" and (found.status != row.status or not apart <= ROUNDING):
+        (there,) = self._read(f"SELECT {', '.join(FIELDS)} FROM results WHERE {where}", row.key)
+        found = StoredRow(there)
+        apart = max(abs(found[end] - row[end]) for end in ("lower", "upper"))
+        same = found["status"] == row["status"] and apart <= ROUNDING
+        if row["status"] != Status.ERROR and not same:
             raise InputError(
-                f"conflicting results in {str(self.folder)!r}: {found.status} from {found.lower!r} to {found.upper!r} "
-                f"is stored, {row.status} from {row.lower!r} to {row.upper!r} was computed, for {row.key}; "
-                "nothing was changed; find out which installation is wrong before going on"
+                f"conflicting results in {str(self.folder)!r}: {_said(found)} is stored, {_said(row)} was "
+                f"computed, for {row.key}; nothing was changed; find out which installation is wrong "
+                "before going on"
             )
 
     def claim(self, chunk: str) -> bool:
@@ -203,8 +204,9 @@ class Store:
 
     def rows(self) -> Iterator[StoredRow]:
         """Every row, bundle by bundle."""
-        for row in self.connection.execute(f"SELECT {', '.join(StoredRow._fields)} FROM results ORDER BY bundle"):
-            yield StoredRow(*row)
+        statement = f"SELECT {', '.join(FIELDS)} FROM results ORDER BY bundle"
+        for row in self.connection.execute(statement):
+            yield StoredRow(row)
 
     def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return self.connection.execute(statement, values).fetchall()
@@ -277,6 +279,10 @@ def _cannot_write(folder: Path, error: OSError | sqlite3.Error) -> InputError:
         f"run folder {str(folder)!r} cannot be written ({why}); what is stored is intact: "
         "make room or permit writing, and give the same command again"
     )
+
+
+def _said(row: StoredRow) -> str:
+    return f"{row['status']} from {row['lower']!r} to {row['upper']!r}"
 
 
 def _me() -> tuple[str, int]:

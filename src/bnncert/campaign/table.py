@@ -12,36 +12,50 @@ from pathlib import Path
 from typing import Any
 
 from bnncert.campaign.bundle import BUNDLES
-from bnncert.campaign.store import Store
-from bnncert.certificate import answer
+from bnncert.campaign.store import KEPT, WHERE, Store
+from bnncert.results.answers import answer
 from bnncert.errors import InputError
-from bnncert.files import write_atomically
-from bnncert.results import RESULTS
+from bnncert.files.tensors import write_atomically
+from bnncert.results.folder import RESULTS
+from bnncert.results.rows import Answer, columns
 from bnncert.version import __version__
 
+# Where each fact of a record comes from: a posterior, an item or a result.
+SOURCES = {
+    "name": "p.name",
+    "posterior": "p.posterior",
+    "index": "i.idx",
+    "label": "i.label",
+    "eps": "i.eps",
+    "input": "i.input",
+    "spec": "i.spec",
+} | {name: f"r.{name}" for name in ("method", "config", *KEPT, *WHERE)}
+JOINED = """
+ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method
+   AND r.config = m.config AND r.version = ?
+"""
 # Posteriors, items and methods in their order; of each the result, where there is one.
-TABLE = """
-SELECT p.name, p.posterior, i.idx, i.label, r.predicted, r.status, r.lower, r.upper, r.method, i.eps, r.bound_calls,
-       r.seconds, r.bundle, r.member, r.config, r.reason, i.input, i.spec
-FROM posteriors p CROSS JOIN items i CROSS JOIN methods m JOIN results r
-ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method AND r.config = m.config
-   AND r.version = ?
+TABLE = f"""
+SELECT {", ".join(SOURCES.values())}
+FROM posteriors p CROSS JOIN items i CROSS JOIN methods m JOIN results r {JOINED}
 ORDER BY p.rank, i.rank, m.rank
 """
-COLUMNS = ["name", "posterior", "index", "label", "predicted", "status", "lower", "upper", "method", "eps"]
-COLUMNS += ["bound_calls", "seconds", "bundle", "member", "config", "reason", "input", "spec"]
+COLUMNS = ["name", "posterior", *columns(Answer), "certificate", "config", "reason", "input", "spec"]
 
 
 def records(store: Store) -> Iterator[dict[str, Any]]:
     """Every result of the folder's campaign, in order; `answer` where there is a threshold."""
-    threshold, seed = store.about("at_least"), int(store.about("seed") or 0)
+    threshold = store.about("at_least")
+    seed = int(store.about("seed") or 0)
     for row in store.connection.execute(TABLE, (__version__,)):
-        record = dict(zip(COLUMNS, row, strict=True))
-        bundle, member = record.pop("bundle"), record.pop("member")
-        record |= {"seed": seed, "certificate": f"{BUNDLES}/{bundle}/{member}" if member else None}
-        record["target"] = json.loads(record["spec"]).get("target")
+        found = dict(zip(SOURCES, row, strict=True))
+        found |= {"seed": seed, "target": json.loads(found["spec"]).get("target")}
+        member = found["member"]
+        found["certificate"] = f"{BUNDLES}/{found['bundle']}/{member}" if member else None
+        record = {name: found[name] for name in COLUMNS}
         if threshold:
-            record |= {"at_least": threshold, "answer": answer(record["lower"], record["upper"], Decimal(threshold))}
+            word = answer(record["lower"], record["upper"], Decimal(threshold))
+            record |= {"at_least": threshold, "answer": word}
         yield record
 
 
@@ -69,8 +83,14 @@ def export_parquet(store: Store, path: Path) -> int:
     except ImportError as error:
         raise InputError("--parquet needs pyarrow: pip install 'bnncert[campaign]', or use --csv") from error
     found = list(records(store))
+    kinds = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    known = columns(Answer)
+    names = list(found[0]) if found else COLUMNS
+    schema = pyarrow.schema(
+        [(name, kinds[known[name].kind if name in known else str]) for name in names]
+    )
     buffer = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.Table.from_pylist(found), buffer)
+    parquet.write_table(pyarrow.Table.from_pylist(found, schema), buffer)
     _write(path, buffer.getvalue().to_pybytes())
     return len(found)
 
@@ -98,23 +118,19 @@ class Line:
     upper: float
 
 
-EACH_ITEM = """
+EACH_ITEM = f"""
 SELECT p.rank AS rank, p.name AS name, i.eps AS eps, count(r.status) > 0 AS stored, max(r.status IS 'error') AS error,
        max(coalesce(r.lower, 0)) AS lower, min(coalesce(r.upper, 1)) AS upper
-FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r
-ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method AND r.config = m.config
-   AND r.version = ?
+FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r {JOINED}
 GROUP BY p.rank, i.rank
 """
 LINES = f"""
 SELECT name, eps, count(*), sum(stored), sum(error), avg(lower), avg(upper) FROM ({EACH_ITEM})
 GROUP BY rank, eps ORDER BY rank, eps
 """
-COUNTS = """
+COUNTS = f"""
 SELECT m.method, m.config, count(r.status)
-FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r
-ON r.posterior = p.model AND r.input = i.input AND r.spec = i.spec AND r.method = m.method AND r.config = m.config
-   AND r.version = ?
+FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r {JOINED}
 GROUP BY m.rank ORDER BY m.rank
 """
 

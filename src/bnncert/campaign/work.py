@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -13,43 +13,43 @@ import torch
 from torch import Tensor
 
 from bnncert.campaign.bundle import member_name, pack
-from bnncert.certificate import Result, answer
-from bnncert.certification import certify
-from bnncert.digest import digest
+from bnncert._certify import certify
+from bnncert.files.digest import digest
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
-from bnncert.memory import keep_freed_memory
+from bnncert.numerics.memory import keep_freed_memory
 from bnncert.methods import Method
-from bnncert.network import Network
-from bnncert.posterior import Posterior
-from bnncert.problem import Problem
-from bnncert.question import condition_on, region_of
-from bnncert.specification import Clip, Specification
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
+from bnncert.model.problem import Problem
+from bnncert.ask import repeated, specification
+from bnncert.question import Question
+from bnncert.results.answers import answer
+from bnncert.results.rows import Answer, Result, Status
+from bnncert.model.specification import Specification
 
 Bounds: TypeAlias = tuple[float, float]
 NOTHING: Bounds = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of every input: regions, condition, methods in order and when an answer is good enough."""
+class Job:
+    """What is asked of every input, by which methods in order, and when an answer is good enough."""
 
-    eps: tuple[float, ...]
-    norm: str
-    clip: Clip
-    target: int | None
-    tolerance: float | None
+    question: Question
+    image: bool  # whether the inputs are images, which are clipped unless the question says otherwise
     methods: tuple[Method, ...]
     configs: tuple[str, ...]
     seed: int
     at_least: Decimal | None
 
+    @property
+    def eps(self) -> tuple[float, ...]:
+        return self.question.eps
+
     def specification(self, network: Network, x: Tensor, y: Tensor) -> Specification:
         """Item i·E + e is input i with radius number e of E."""
-        radii = torch.tensor(self.eps, dtype=torch.float64).repeat(len(x))
-        inputs, labels = x.repeat_interleave(len(self.eps), 0), y.repeat_interleave(len(self.eps), 0)
-        region = region_of(network, inputs, radii, self.norm, self.clip)
-        return condition_on(network, region, labels, self.target, self.tolerance)
+        return specification(self.question, network, *repeated(self.question, x, y), self.image)
 
     def open(self, bounds: Bounds | None) -> bool:
         """Whether an item with these bounds so far (None: it is misclassified, and no method can help) goes on."""
@@ -71,24 +71,19 @@ class Task:
     x: Tensor
     y: Tensor
     indices: tuple[int, ...]
-    question: Question
+    job: Job
     wanted: tuple[tuple[int, ...], ...]
     known: Mapping[int, Bounds | None]
     device: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """A method's answer for one item of a task; `member` is its certificate in the bundle, `reason` that of errors."""
 
     item: int
     method: int
-    status: str
-    predicted: int | None
-    lower: float
-    upper: float
-    bound_calls: int = 0
-    seconds: float = 0.0
+    answer: Answer
     member: str | None = None
     reason: str | None = None
 
@@ -108,44 +103,49 @@ def compute(task: Task) -> Computed:
     are numbered, never taken in the order of the work.
     """
     network, posterior = _model(task.posterior, task.digests, task.device)
-    question = task.question
-    spec = question.specification(network, task.x, task.y)
+    job = task.job
+    spec = job.specification(network, task.x, task.y)
     problem = Problem(network, posterior, spec.to(task.device))
     best = dict(task.known)
     rows: list[Row] = []
     members: list[tuple[str, bytes]] = []
     for number, wanted in enumerate(task.wanted):
-        items = [item for item in wanted if question.open(best.get(item, NOTHING))]
-        method = f"{question.methods[number].name}-{digest(question.configs[number])[:8]}"
+        items = [item for item in wanted if job.open(best.get(item, NOTHING))]
+        method = f"{job.methods[number].name}-{digest(job.configs[number])[:8]}"
         for item, result in zip(items, _certified(problem, items, task, number), strict=True):
             name = None
             if result.certificate is not None:
                 name = member_name(result.index, result.eps, method)
                 members.append((name, result.certificate.content()))
-            rows.append(_row(item, number, result, name))
-            best[item] = improved(best.get(item, NOTHING), result.status, (result.lower, result.upper))
+            rows.append(Row(item, number, _without_certificate(result), name))
+            bounds = (result.lower, result.upper)
+            best[item] = improved(best.get(item, NOTHING), result.status, bounds)
     return Computed(tuple(rows), pack(members) if members else b"")
+
+
+def _without_certificate(result: Result) -> Answer:
+    """What travels back to the runner beside the bundle."""
+    return Answer(**{field.name: getattr(result, field.name) for field in fields(Answer)})
 
 
 def improved(bounds: Bounds | None, status: str, found: Bounds) -> Bounds | None:
     """What is known of an item after another answer: both hold, so the tighter ends do."""
-    if bounds is None or status == "misclassified":
+    if bounds is None or status == Status.MISCLASSIFIED:
         return None
     return max(bounds[0], found[0]), min(bounds[1], found[1])
 
 
-def _certified(problem: Problem, items: Sequence[int], task: Task, number: int) -> tuple[Result, ...]:
+def _certified(problem: Problem, items: Sequence[int], task: Task, number: int) -> Sequence[Result]:
     if not items:
         return ()
-    question, several = task.question, len(task.question.eps)
+    job = task.job
+    several = len(job.eps)
     part = problem if len(items) == len(problem) else problem[torch.tensor(items)]
     names = [task.indices[item // several] for item in items]
-    return certify(part, question.methods[number], seed=question.seed, indices=names)
-
-
-def _row(item: int, number: int, result: Result, member: str | None) -> Row:
-    bounds = (result.lower, result.upper)
-    return Row(item, number, result.status, result.predicted, *bounds, result.bound_calls, result.seconds, member)
+    results = certify(part, job.methods[number], seed=job.seed, indices=names)
+    if results.interrupted:
+        raise KeyboardInterrupt
+    return results
 
 
 @lru_cache(maxsize=2)

@@ -12,10 +12,10 @@ from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import ceiling, certified
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Concentration, Method
-from bnncert.plots import draw_bars
-from bnncert.problem import Problem
-from bnncert.specification import ball, class_robust
-from bnncert.zoo import posterior_path
+from bnncert.experiments.plots import draw_bars
+from bnncert.model.problem import Problem
+from bnncert.model.specification import ball, class_robust
+from bnncert.zoo.recipes import posterior_path
 
 NETWORKS, STEPS = ("cnn", "cnn-bayesian"), (0, 1, 2)
 METHODS: dict[str, Method] = {

@@ -11,15 +11,15 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.layers import Dense, ReLU
+from bnncert.model.layers import Dense, ReLU
 from bnncert.methods import GIE, PIE, Sampling
-from bnncert.methods.growth import grow
-from bnncert.network import Network
-from bnncert.plots import draw_covers
-from bnncert.posterior import Normal
-from bnncert.problem import Problem
-from bnncert.specification import ball, half_space
-from bnncert.union import union_mass
+from bnncert.boxes.growth import grow
+from bnncert.model.network import Network
+from bnncert.experiments.plots import draw_covers
+from bnncert.posteriors.independent import Normal
+from bnncert.model.problem import Problem
+from bnncert.model.specification import ball, half_space
+from bnncert.boxes.union import union_mass
 
 SEED, EXTENT = 1, (-3.5, 3.5)  # four draws that differ enough to show the methods
 METHODS: dict[str, Sampling | PIE | GIE] = {
@@ -50,7 +50,7 @@ def _covered(name: str) -> list[Row]:
     if not isinstance(problem.posterior, Normal):
         raise TypeError("boxes have a mass under independent weights only")
     found, calls = grow(problem, plan, SEED)
-    boxes = [grown.box(plan.rule, problem.posterior.spread) for grown in found[0]]
+    boxes = [grown.box(plan.growth, problem.posterior.spread) for grown in found[0]]
     rectangles = [[*map(float, (b.lower[0], b.upper[0], b.lower[1], b.upper[1]))] for b in boxes]
     mass = union_mass(problem.posterior, boxes).probability
     return [{"method": name, "lower": mass, "P_safe": exact(), "bound_calls": int(calls), "boxes": rectangles}]

@@ -14,14 +14,14 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bnncert.bounds import BOUNDS
-from bnncert.box import Box
-from bnncert.certification import certify
+from bnncert.model.box import Box
+from bnncert._certify import certify
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import BOX_METHODS, SEED, first
-from bnncert.methods.growth import grow
-from bnncert.plots import draw_covers
-from bnncert.posterior import Normal
-from bnncert.problem import Problem
+from bnncert.boxes.growth import grow
+from bnncert.experiments.plots import draw_covers
+from bnncert.posteriors.independent import Normal
+from bnncert.model.problem import Problem
 
 SIDE = 31  # networks along each side of the plane
 
@@ -71,7 +71,7 @@ def _box(problem: Problem, name: str) -> tuple[float, Box | None]:
     found, _ = grow(problem, plan, SEED)
     if not found[0]:
         return 0.0, None
-    box = found[0][0].box(plan.rule, _normal(problem).spread)
+    box = found[0][0].box(plan.growth, _normal(problem).spread)
     return float(_normal(problem).log_mass(box).exp()), box
 
 

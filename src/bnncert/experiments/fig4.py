@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import SEED, Subject, several
 from bnncert.methods import PIE
-from bnncert.methods.growth import grow, grown, independent
-from bnncert.plots import draw_lines
+from bnncert.boxes.growth import grow, independent
+from bnncert.evidence.boxes import grown
+from bnncert.experiments.plots import draw_lines
 
 SHOWN = 20  # iterations
 
@@ -24,7 +25,7 @@ def _rows(subject: Subject, setting: Setting) -> list[Row]:
     posterior = independent(problem)
     found, _ = grow(problem, plan, SEED)
     reached = [boxes[0].steps if boxes else 0 for boxes in found]
-    rates = plan.rule.rates(posterior.spread, None)
+    rates = plan.growth.rates(posterior.spread, None)
     masses = [float(posterior.log_mass(grown(posterior.center, j, rates)).exp()) for j in range(1, SHOWN + 1)]
     masses = [0.0, *masses]
     means = [sum(masses[min(j, steps, SHOWN)] for steps in reached) / len(reached) for j in range(SHOWN + 1)]

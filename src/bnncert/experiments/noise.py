@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.plots import draw_noise
+from bnncert.experiments.plots import draw_noise
 
 SIGMA, INPUTS, FAILURE = 0.01, 784, 1e-3
 

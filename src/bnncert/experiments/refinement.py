@@ -12,12 +12,12 @@ from torch import Tensor
 
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import SEED, Subject, subjects
-from bnncert.methods.concentration import gaussian_components
-from bnncert.methods.proof import prove
-from bnncert.methods.refine import Limits, refine
-from bnncert.methods.upper import refute
-from bnncert.plots import draw_intervals
-from bnncert.problem import Problem
+from bnncert.concentration.method import gaussian_components
+from bnncert.concentration.proof import prove
+from bnncert.concentration.refine import Limits, refine
+from bnncert.concentration.upper import refute
+from bnncert.experiments.plots import draw_intervals
+from bnncert.model.problem import Problem
 
 FACTOR, SECONDS, NODES = 4, 60.0, 10**6
 

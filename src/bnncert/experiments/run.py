@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 import torch
 from matplotlib.figure import Figure
 
-from bnncert.display import progress
+from bnncert.console import progress
 from bnncert.errors import InputError
-from bnncert.files import write_atomically
-from bnncert.plots import save_figure
+from bnncert.files.tensors import write_atomically
+from bnncert.experiments.plots import save_figure
 from bnncert.version import __version__
 
 Row: TypeAlias = dict[str, Any]  # JSON values

@@ -15,8 +15,8 @@ from bnncert.importers.pyro import from_pyro
 from bnncert.importers.samples import from_samples, from_swag
 from bnncert.importers.variational import from_torch
 from bnncert.importers.vnnlib import Query, load_vnnlib
-from bnncert.network import Network
-from bnncert.posterior import Posterior
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
 
 __all__ = [
     "Query",

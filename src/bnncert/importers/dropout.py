@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bnncert.empirical import Empirical
+from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import Dropout, Reading, read
 from bnncert.importers.named import refuse_bayesian
 from bnncert.importers.tracing import own_parameters
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
-from bnncert.network import Network
+from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
+from bnncert.model.network import Network
 
 LARGEST = 2**28  # numbers in the samples: 2 GiB
 

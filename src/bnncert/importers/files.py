@@ -14,9 +14,9 @@ from bnncert.importers.onnx import from_onnx
 from bnncert.importers.state_dict import LIBRARIES, from_state_dict
 from bnncert.importers.torch_file import load_state_dict
 from bnncert.importers.variational import parameterisation
-from bnncert.layers import Activation
-from bnncert.network import Network
-from bnncert.posterior import Posterior
+from bnncert.model.activations import Activation
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
 
 WHOLE = {"native": native.load, "npz": npz.load}  # files that hold the architecture too
 ONNX = "onnx"  # the architecture and means; standard deviations are the caller's

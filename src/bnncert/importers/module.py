@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bnncert.errors import InputError
 from bnncert.importers.conventions import Convention, convention_of
 from bnncert.importers.tracing import Step, View, chain, is_standard, own_parameters, refusal
-from bnncert.layers import (
+from bnncert.model.layers import (
     AvgPool2d,
     Conv2d,
     Dense,
@@ -35,7 +35,7 @@ from bnncert.layers import (
     output_shape,
     parameter_shapes,
 )
-from bnncert.network import Network
+from bnncert.model.network import Network
 
 Values: TypeAlias = Mapping[str, Tensor]
 SOFTMAX = (nn.Softmax, nn.LogSoftmax)

@@ -11,12 +11,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from bnncert.correlated import LowRankNormal
+from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.errors import InputError
 from bnncert.importers.module import Reading, Source, Values, read
-from bnncert.layers import Shape
-from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.model.layers import Shape
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
 Target: TypeAlias = Network | nn.Module
 LARGEST_FACTOR = 2**28  # numbers in a factor of the covariance: 2 GiB

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnncert.correlated import LowRankNormal, Mixture
-from bnncert.empirical import Empirical
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture
+from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
-from bnncert.files import read_tensors, write_tensors
-from bnncert.network import Network, from_description
-from bnncert.posterior import FAMILIES, Normal, Posterior
+from bnncert.files.tensors import read_tensors, write_tensors
+from bnncert.model.network import Network, from_description
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.independent import FAMILIES, Normal
 
 SCHEMA = "bnncert-posterior/1"
 GAUSSIAN = (Normal.family, LowRankNormal.family)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.layers import Activation, Dense, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
-from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.files.npz import read_arrays
+from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.layers import Dense, Layer
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
-LARGEST = 16 * 2**30  # bytes an archive may unpack to; more is taken for a zip bomb
 ACTIVATIONS: dict[str, Activation | None] = {
     "relu": ReLU(),
     "leaky_relu": LeakyReLU(),
@@ -26,20 +25,6 @@ ACTIVATIONS: dict[str, Activation | None] = {
     "linear": None,
     "softmax": None,  # monotone per class difference: the logits decide
 }
-
-
-def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """All arrays of an `.npz`, refusing pickles, object arrays and archives that unpack to too much."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                raise InputError(f"{str(path)!r} unpacks to more than {LARGEST >> 30} GiB; refused")
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{str(path)!r} is not an .npz of plain arrays ({error}); save it with numpy.savez") from error
 
 
 def load(path: Path) -> tuple[Network, Normal]:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.importers.onnx_operators import MOST, OPERATORS, Array, Chain, Node
-from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
 LARGEST = 2**31  # bytes of a file, as of every protocol buffer
 OLDEST = 7  # operator set: before it, batch normalisation and dropout trained unless told otherwise

@@ -17,22 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert.errors import InputError
-from bnncert.layers import (
-    Activation,
-    AvgPool2d,
-    Conv2d,
-    Dense,
-    Flatten,
-    Layer,
-    LeakyReLU,
-    MaxPool2d,
-    Pair,
-    ReLU,
-    Shape,
-    Sigmoid,
-    Tanh,
-    output_shape,
-)
+from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, Layer, MaxPool2d, Pair, Shape, output_shape
 
 SLOPE, EPSILON = float(np.float32(0.01)), float(np.float32(1e-5))  # defaults are single floats, as attributes are
 MOST = 2**28  # entries of an activation or of a constant that is computed

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.named import announce_certain, named
-from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
 STDS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "VIDiagState": ("log_sd_diag", torch.exp),

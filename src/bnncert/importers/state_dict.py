@@ -19,9 +19,10 @@ from bnncert.importers.conventions import CONVENTIONS, Convention, convention_of
 from bnncert.importers.module import Reading, Source
 from bnncert.importers.torch_file import StateDict
 from bnncert.importers.variational import Std, posterior_of
-from bnncert.layers import Activation, Conv2d, Dense, Flatten, Layer, ReLU, Weighted
-from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.model.activations import Activation, ReLU
+from bnncert.model.layers import Conv2d, Dense, Flatten, Layer, Weighted
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
 PLAIN = "torch"  # layers without standard deviations
 LIBRARIES = (*CONVENTIONS, PLAIN)

@@ -16,8 +16,8 @@ from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import Reading, Source, Values, read
 from bnncert.importers.tracing import own_parameters
-from bnncert.network import Network
-from bnncert.posterior import Normal
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 
 Std: TypeAlias = float | Mapping[str, float | Tensor]
 

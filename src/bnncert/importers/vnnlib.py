@@ -26,11 +26,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bnncert.box import Box
+from bnncert.model.box import Box
 from bnncert.errors import InputError
 from bnncert.importers.smtlib import Formula, Group, Inequality, commands, conjunction, head, normal_form, refusal
-from bnncert.network import Network
-from bnncert.specification import Region, Specification, explicit_box
+from bnncert.model.network import Network
+from bnncert.model.specification import Region, Specification, explicit_box
 
 LARGEST = 32 * 2**20  # bytes of a file
 MOST_ENTRIES = 2**24  # of all input boxes together

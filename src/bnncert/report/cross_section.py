@@ -19,13 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnncert.bounds.batching import in_batches, slices
-from bnncert.box import Box
-from bnncert.correlated import LowRankNormal, Mixture
-from bnncert.layers import Conv2d
-from bnncert.network import Network, apply
-from bnncert.posterior import Independent, Posterior
-from bnncert.problem import Problem
+from bnncert.numerics.batching import in_batches, slices
+from bnncert.model.box import Box
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture
+from bnncert.model.layers import Conv2d
+from bnncert.model.maps import apply
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.independent import Independent
+from bnncert.model.problem import Problem
 
 REACH, STEP = 6.0, 0.25  # of the axes, in standard deviations; both exact in binary
 SIDE = 2 * int(REACH / STEP) + 1  # grid points an axis
@@ -156,16 +158,18 @@ def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tens
 
 def _forward(network: Network, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
     """Outputs [P, K, outputs]. Layers are linear in their parameters, so that three networks serve all of the plane."""
-    h = points.unsqueeze(0)  # [1, K, *shape] until a layer moves
-    networks = [network.split(weights) for weights in (plane.center, plane.along, plane.across)]
-    for layer, shape, own, *moves in zip(network.layers, network.shapes, *networks, strict=False):
-        outputs = apply(layer, own, h, shape)
+    held = [points.unsqueeze(0)]  # [1, K, *shape] until a layer moves
+    own, *moves = (network.split(weights) for weights in (plane.center, plane.along, plane.across))
+    for k, layer in enumerate(network.layers):
+        inputs = [held[node] for node in network.reads[k]]
+        shape = network.shape_before(k)
+        outputs = apply(layer, own[k], inputs, shape)
         for coordinate, move in zip(grid.T, moves, strict=True):
-            if any(bool(part.any()) for part in move):
-                moved = apply(layer, move, h, shape)
+            if any(bool(part.any()) for part in move[k]):
+                moved = apply(layer, move[k], inputs, shape)
                 outputs = outputs + coordinate.reshape(-1, *[1] * (moved.dim() - 1)) * moved
-        h = outputs
-    return h.expand(len(grid), *h.shape[1:])
+        held.append(outputs)
+    return held[-1].expand(len(grid), *held[-1].shape[1:])
 
 
 def _inside(plane: Plane, grid: Tensor, box: Box) -> Tensor:

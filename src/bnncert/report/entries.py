@@ -11,23 +11,31 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from bnncert.box import Box
-from bnncert.certificate import Certificate, read_certificate
+from bnncert.model.box import Box
+from bnncert.evidence.certificate import (
+    ARCHITECTURE,
+    POSTERIOR,
+    PROBLEM,
+    SPECIFICATION,
+    Certificate,
+    read_certificate,
+)
 from bnncert.errors import InputError
-from bnncert.methods.growth import GrownBox, Rule
-from bnncert.network import Network
-from bnncert.posterior import Independent, Posterior
-from bnncert.problem import Problem
+from bnncert.evidence import boxes, concentration
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.independent import Independent
+from bnncert.model.problem import Problem
 from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
-from bnncert.results import RESULTS, StoredResult
-from bnncert.specification import Specification, ball
+from bnncert.results.folder import RESULTS, StoredResult
+from bnncert.model.specification import Specification, ball
 
 CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
 VERDICTS = {ACCEPT: "accepted", "REJECT": "rejected", "ERROR": "not checkable"}
-DIGESTS = ("posterior", "architecture", "specification", "problem")
+DIGESTS = (POSTERIOR, ARCHITECTURE, SPECIFICATION, PROBLEM)
 UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
 Model: TypeAlias = tuple[Network, Posterior]
 
@@ -125,7 +133,7 @@ def read_entry(folder: Path, result: StoredResult, verdict: CheckerVerdict | Non
         _compare(certificate, result)
         point = _counterexample(certificate)
         section = _section(certificate, point, model, result.seed) if model else None
-        facts = _facts(result, verdict, certificate.header)
+        facts = _facts(result, verdict, certificate)
         return Entry(result, verdict, facts, in_words(certificate), _picture(certificate, point), section)
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
@@ -133,12 +141,22 @@ def read_entry(folder: Path, result: StoredResult, verdict: CheckerVerdict | Non
         raise InputError(f"{str(path)!r} is not a certificate of bnncert ({error!r}); certify again") from error
 
 
-def _facts(result: StoredResult, verdict: CheckerVerdict | None, header: Mapping[str, Any] | None) -> dict[str, str]:
+def _facts(
+    result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
+) -> dict[str, str]:
     """In the order in which a person asks: the claim, who checked it, what was asked, how it was found."""
-    bounds = {"certified lower bound": repr(result.lower), "certified upper bound": repr(result.upper)}
-    found = {"bound calls": str(result.bound_calls), "seconds": repr(result.seconds), "seed": str(result.seed)}
-    asked = {"ε": repr(result.eps)} | (_region(header) if header else {}) | {"method": result.method}
-    origin = _origin(header, str(result.certificate)) if header else {}
+    bounds = {
+        "certified lower bound": repr(result.lower),
+        "certified upper bound": repr(result.upper),
+    }
+    asked = {"ε": repr(result.eps)} | (_region(certificate) if certificate else {})
+    found = {
+        "method": result.method,
+        "bound calls": str(result.bound_calls),
+        "seconds": repr(result.seconds),
+        "seed": str(result.seed),
+    }
+    origin = _origin(certificate, str(result.certificate)) if certificate else {}
     return bounds | _checked(verdict) | _estimated(result) | asked | found | origin
 
 
@@ -164,23 +182,23 @@ def _estimated(result: StoredResult) -> dict[str, str]:
     return {"estimated, not certified": text}
 
 
-def _region(header: Mapping[str, Any]) -> dict[str, str]:
-    region, clip = header["region"], header["region"]["clip"]
-    return {
-        "norm": str(region["norm"]),
-        "clip": "none" if clip is None else f"{float(clip[0]):g} to {float(clip[1]):g}",
-    }
+def _region(certificate: Certificate) -> dict[str, str]:
+    clip = certificate.clip
+    said = "none" if clip is None else f"{clip[0]:g} to {clip[1]:g}"
+    return {"norm": certificate.norm, "clip": said}
 
 
-def _origin(header: Mapping[str, Any], name: str) -> dict[str, str]:
-    options = {key: value for key, value in header["method"].items() if key != "name"}
+def _origin(certificate: Certificate, name: str) -> dict[str, str]:
+    options = {key: value for key, value in certificate.method.items() if key != "name"}
+    said = (f"{key.replace('_', ' ')} {_plain(value)}" for key, value in options.items())
     facts = {
-        "kind of evidence": str(header["kind"]),
+        "kind of evidence": certificate.kind,
         "certificate": name,
-        "options": ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in options.items()),
-        "made with": ", ".join(f"{key} {value}" for key, value in header["versions"].items()),
+        "options": ", ".join(said),
+        "made with": ", ".join(f"{key} {value}" for key, value in certificate.versions.items()),
     }
-    return facts | {f"digest of the {key}": str(header["digests"][key]) for key in DIGESTS}
+    digests = certificate.digests
+    return facts | {f"digest of the {key}": digests[key] for key in DIGESTS}
 
 
 def _plain(value: object) -> str:
@@ -188,8 +206,7 @@ def _plain(value: object) -> str:
 
 
 def _compare(certificate: Certificate, result: StoredResult) -> None:
-    claim = certificate.header["claim"]
-    if (float.fromhex(claim["lower"]), float.fromhex(claim["upper"])) != (result.lower, result.upper):
+    if (certificate.claim["lower"], certificate.claim["upper"]) != (result.lower, result.upper):
         raise InputError("claims other bounds than its line of results.jsonl; certify again")
 
 
@@ -208,47 +225,45 @@ def _inside(folder: Path, name: str) -> Path:
 
 def _counterexample(certificate: Certificate) -> Tensor | None:
     """The stored point of the heaviest component that has one; boxes have none."""
-    components = certificate.header["evidence"].get("components", [])
-    refuted = [i for i, component in enumerate(components) if component["upper"]]
+    if certificate.kind != concentration.KIND:
+        return None
+    found = concentration.read(certificate.evidence, certificate.tensors)
+    refuted = [part for part in found.components if part.upper is not None]
     if not refuted:
         return None
-    heaviest = max(refuted, key=lambda i: float.fromhex(components[i]["weight"]))
-    point = certificate.tensors[f"c{heaviest}.point"]
-    if point.shape != certificate.tensors["x"].shape:
+    heaviest = max(refuted, key=lambda part: part.weight).upper
+    if heaviest is None or heaviest.point.shape != certificate.x.shape:
         raise ValueError("the counterexample has another shape than the input")
-    return point
+    return heaviest.point
 
 
 def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:
-    image = as_image(certificate.tensors["x"])
+    image = as_image(certificate.x)
     if image is None:
         return None
-    clip = certificate.header["region"]["clip"]
-    values = value_range(image, None if clip is None else (float(clip[0]), float(clip[1])))
+    values = value_range(image, certificate.clip)
     other = None if point is None else as_image(point)
     if other is None:
         return Picture(to_pixels(image, values))
     return Picture(to_pixels(image, values), to_pixels(other, values), *difference(image, other))
 
 
-def _section(certificate: Certificate, point: Tensor | None, model: Model, seed: int) -> CrossSection | None:
+def _section(
+    certificate: Certificate, point: Tensor | None, model: Model, seed: int
+) -> CrossSection | None:
     network, posterior = model
-    digests, tensors = certificate.header["digests"], certificate.tensors
-    if (digests["architecture"], digests["posterior"]) != (network.digest, posterior.digest):
+    digests = certificate.digests
+    if (digests[ARCHITECTURE], digests[POSTERIOR]) != (network.digest, posterior.digest):
         raise InputError("speaks of another posterior; give --posterior the one that was certified")
-    condition = Specification(ball(tensors["x"].unsqueeze(0), 0), tensors["rows"][None], tensors["offsets"][None])
+    there = ball(certificate.x.unsqueeze(0), 0)
+    condition = Specification(there, certificate.rows[None], certificate.offsets[None])
     problem = Problem(network, posterior, condition)
     return cross_section(problem, point, _boxes(certificate, posterior), abs(seed))
 
 
 def _boxes(certificate: Certificate, posterior: Posterior) -> list[Box]:
     """The boxes of weights that were proved safe."""
-    if certificate.header["kind"] != "boxes" or not isinstance(posterior, Independent):
+    if certificate.kind != boxes.KIND or not isinstance(posterior, Independent):
         return []
-    evidence, tensors = certificate.header["evidence"], certificate.tensors
-    rule = Rule(**evidence["growth"])
-    grown = [
-        GrownBox(box["draw"], tensors.get(f"center{i}", posterior.center), box["steps"], tensors.get(f"signs{i}"))
-        for i, box in enumerate(evidence["boxes"])
-    ]
-    return [box.box(rule, posterior.spread) for box in grown]
+    found = boxes.read(certificate.evidence, certificate.tensors, posterior.center)
+    return [box.box(found.growth, posterior.spread) for box in found.boxes]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from bnncert.certificate import Certificate
+from bnncert.evidence import boxes, concentration, networks
+from bnncert.evidence.boxes import Boxes, Growth
+from bnncert.evidence.certificate import Certificate
+from bnncert.evidence.concentration import Concentration, Proof, Refutation
+from bnncert.evidence.networks import Networks
+from bnncert.evidence.written import Tensors
 
 SHOWN = 6  # boxes that are described one by one
 BOUNDS = {
@@ -24,19 +29,10 @@ RULES = {
 
 def in_words(certificate: Certificate) -> list[str]:
     """Sentences that say what was proved and how."""
-    kind, evidence = certificate.header["kind"], certificate.header["evidence"]
-    if kind == "boxes":
-        return _boxes(evidence)
-    if kind == "concentration":
-        return _concentration(evidence, certificate.tensors)
-    if kind == "networks":
-        return [_networks(evidence)]
-    return [f"Evidence of kind {kind}, which this report cannot put into words."]
-
-
-def _networks(evidence: Mapping[str, Any]) -> str:
-    verified, refuted, count = len(evidence["verified"]), len(evidence["refuted"]), evidence["networks"]
-    return f"Of {count} networks {verified} are proved safe on the whole region and {refuted} are proved to fail in it."
+    kind = certificate.kind
+    if kind not in WORDS:
+        return [f"Evidence of kind {kind}, which this report cannot put into words."]
+    return WORDS[kind](certificate.evidence, certificate.tensors)
 
 
 def row_in_words(row: int, rows: Tensor) -> str:
@@ -47,81 +43,99 @@ def row_in_words(row: int, rows: Tensor) -> str:
     return f"output row {row}"
 
 
-def _boxes(evidence: Mapping[str, Any]) -> list[str]:
-    boxes, growth, union = evidence["boxes"], evidence["growth"], evidence["union"]
-    bound = BOUNDS.get(evidence["bound"], evidence["bound"])
-    some = "one box" if len(boxes) == 1 else f"{len(boxes)} boxes"
-    mass = (
-        "The lower bound is its mass"
-        if len(boxes) == 1
-        else f"The lower bound is the mass of their union, {_rule(union)}"
-    )
-    where = "; ".join(
-        f"{_center(box['draw'])}, {box['steps']} {'step' if box['steps'] == 1 else 'steps'}" for box in boxes[:SHOWN]
-    )
-    more = f"; and {len(boxes) - SHOWN} more" if len(boxes) > SHOWN else ""
+def _networks(value: Any, tensors: Tensors) -> list[str]:
+    found: Networks = networks.read(value, tensors)
     return [
-        f"Every network in {some} of weights is proved safe on the whole region, by {bound}. {mass}.",
-        f"Centre and size: {where}{more}. {_growth(growth)}",
+        f"Of {found.count} networks {len(found.verified)} are proved safe on the whole region "
+        f"and {len(found.refuted)} are proved to fail in it."
     ]
 
 
-def _rule(union: Mapping[str, Any]) -> str:
-    cells = union.get("cells")
-    named = RULES.get(union["rule"], union["rule"])
-    return f"cut into {len(cells)} disjoint cells" if cells else str(named)
+def _boxes(value: Any, tensors: Tensors) -> list[str]:
+    # Where the boxes are does not matter here, and the posterior's centre is not stored.
+    found = boxes.read(value, tensors, center=next(iter(tensors.values())))
+    count = len(found.boxes)
+    some = "one box" if count == 1 else f"{count} boxes"
+    mass = "The lower bound is its mass"
+    if count != 1:
+        mass = f"The lower bound is the mass of their union, {_rule(found)}"
+    where = "; ".join(
+        f"{_center(box.draw)}, {box.steps} {'step' if box.steps == 1 else 'steps'}"
+        for box in found.boxes[:SHOWN]
+    )
+    more = f"; and {count - SHOWN} more" if count > SHOWN else ""
+    bound = BOUNDS.get(found.bound, found.bound)
+    return [
+        f"Every network in {some} of weights is proved safe on the whole region, by {bound}. {mass}.",
+        f"Centre and size: {where}{more}. {_growth(found.growth)}",
+    ]
+
+
+def _rule(found: Boxes) -> str:
+    if found.cells:
+        return f"cut into {len(found.cells)} disjoint cells"
+    return RULES.get(found.rule, found.rule)
 
 
 def _center(draw: int | None) -> str:
     return "the posterior's centre" if draw is None else f"draw {draw}"
 
 
-def _growth(growth: Mapping[str, Any]) -> str:
-    step, rho = f"One step is {growth['step']:g} σ to either side", growth["rho"]
-    if not rho:
+def _growth(growth: Growth) -> str:
+    step = f"One step is {growth.step:g} σ to either side"
+    if not growth.rho:
         return f"{step}."
-    where = "whose gradient is 0" if growth["zero_gradient_only"] else "and sides where the margin does not fall"
-    return f"{step}, {1 + rho:g} times that for weights {where}."
+    where = "and sides where the margin does not fall"
+    if growth.zero_gradient_only:
+        where = "whose gradient is 0"
+    return f"{step}, {1 + growth.rho:g} times that for weights {where}."
 
 
-def _concentration(evidence: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[str]:
+def _concentration(value: Any, tensors: Tensors) -> list[str]:
+    found: Concentration = concentration.read(value, tensors)
     words = []
-    for i, component in enumerate(evidence["components"]):
-        several = len(evidence["components"]) > 1
-        name = f"Component {i} (weight {float.fromhex(component['weight']):.6g}): " if several else ""
-        words.append(name + _lower(component["lower"], tensors, f"c{i}."))
-        if component["upper"]:
-            words.append(name + _upper(component["upper"], tensors["rows"]))
+    for i, component in enumerate(found.components):
+        several = len(found.components) > 1
+        name = f"Component {i} (weight {component.weight:.6g}): " if several else ""
+        words.append(name + _lower(component.lower))
+        if component.upper is not None:
+            words.append(name + _upper(component.upper, tensors["rows"]))
     return words
 
 
-def _lower(proof: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str) -> str:
-    probability = float.fromhex(proof["probability"])
-    if not probability > 0:
+def _lower(proof: Proof) -> str:
+    if not proof.bound > 0:
         return "No lower bound above 0 was found."
-    if "at" in proof:
-        count = _parts(proof)
-        return f"The region is cut into {count} parts, each with a proof; their failures sum to {1 - probability!r}."
-    t, trees = float.fromhex(proof["t"]), proof.get("trees", [])
-    if trees:
-        leaves = sum(len(tensors[f"{prefix}tree{tree['row']}.paths"]) for tree in trees)
-        some = f"{leaves} {'leaf' if leaves == 1 else 'leaves'} for {len(trees)} {'row' if len(trees) == 1 else 'rows'}"
+    if proof.cut is not None:
         return (
-            f"With probability at least {probability!r} every hidden neuron stays in its interval (threshold "
-            f"t = {t:g}) and every output row is positive on the whole region, by branch and bound: {some}."
+            f"The region is cut into {_parts(proof)} parts, each with a proof; "
+            f"their failures sum to {1 - proof.bound!r}."
         )
-    slopes = ", with slopes optimised for every row" if proof["rows_optimised"] else ""
-    return (
-        f"With probability at least {probability!r} every hidden neuron stays in its interval (threshold t = {t:g}) "
-        f"and every output row is positive on the whole region{slopes}."
+    said = (
+        f"With probability at least {proof.bound!r} every hidden neuron stays in its interval "
+        f"(threshold t = {proof.t:g}) and every output row is positive on the whole region"
     )
+    if proof.trees:
+        leaves = sum(len(tree.paths) for tree in proof.trees.values())
+        rows = len(proof.trees)
+        some = f"{leaves} {'leaf' if leaves == 1 else 'leaves'} for {rows} {'row' if rows == 1 else 'rows'}"
+        return f"{said}, by branch and bound: {some}."
+    return said + (", with slopes optimised for every row." if proof.row_slopes else ".")
 
 
-def _parts(proof: Mapping[str, Any]) -> int:
-    return _parts(proof["below"]) + _parts(proof["above"]) if "at" in proof else 1
+def _parts(proof: Proof) -> int:
+    if proof.cut is None:
+        return 1
+    return _parts(proof.cut.below) + _parts(proof.cut.above)
 
 
-def _upper(upper: Mapping[str, Any], rows: Tensor) -> str:
-    probability = float.fromhex(upper["failure"]["probability"])
-    which = row_in_words(upper["row"], rows)
-    return f"At the stored counterexample {which} fails with probability at least {probability!r}."
+def _upper(upper: Refutation, rows: Tensor) -> str:
+    which = row_in_words(upper.row, rows)
+    return f"At the stored counterexample {which} fails with probability at least {upper.proof.bound!r}."
+
+
+WORDS: dict[str, Callable[[Any, Tensors], list[str]]] = {
+    boxes.KIND: _boxes,
+    concentration.KIND: _concentration,
+    networks.KIND: _networks,
+}

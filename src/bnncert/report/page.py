@@ -20,14 +20,14 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from bnncert.display import percent, progress
+from bnncert.console import percent, progress
 from bnncert.errors import InputError
-from bnncert.files import write_atomically
+from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
 from bnncert.report.cross_section import REACH, SIDE, unit
 from bnncert.report.entries import ACCEPT, VERDICTS, Entry, check_command, read_entry, read_verdicts
 from bnncert.report.pictures import data_uri, shrink
-from bnncert.results import STATUSES, StoredResult, read_results
+from bnncert.results.folder import STATUSES, StoredResult, read_results
 from bnncert.version import __version__
 
 PAGE = "report.html"

@@ -1,0 +1,237 @@
+"""The front door: certify(problem, method) and decide(problem), one row an input.
+
+Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an interrupt (Ctrl-C)
+ends the work, and what is known so far is returned, marked as interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from bnncert.bounds.linear import widest
+from bnncert.concentration.functional import WORKING_TENSORS
+from bnncert.concentration.predictive import Prediction, predict, quantity
+from bnncert.errors import InputError
+from bnncert.estimate import estimate
+from bnncert.evidence.certificate import Certificate, Found, certificate_for
+from bnncert.evidence.predictive import MEAN
+from bnncert.methods import Method, default_method
+from bnncert.model.problem import Problem
+from bnncert.model.specification import Specification
+from bnncert.numerics.batching import slices
+from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
+from bnncert.outcome import Outcome
+from bnncert.results.rows import Decision, Result, Status
+from bnncert.results.sequence import Decisions, Results
+
+Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows that have come
+
+
+def certify(
+    problem: Problem,
+    method: Method | None = None,
+    *,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
+    samples: int = 0,
+    progress: Progress | None = None,
+) -> Results:
+    """Certified bounds of P_safe for every input of the problem, by `default_method` unless a method is given.
+
+    indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless given.
+    samples: networks to draw for an uncertified estimate beside each result; 0 for none.
+    """
+    chosen = method or default_method(problem.posterior)
+    names = _named(problem, indices)
+    if not 0 <= seed < 2**31:
+        raise InputError(f"seed is {seed}; give a whole number from 0 to {2**31 - 1}")
+
+    def batch(part: slice) -> tuple[list[Result], bool]:
+        return _certified(problem[part], chosen, seed, names[part], samples)
+
+    return Results(*_in_turn(problem, batch, progress))
+
+
+def decide(
+    problem: Problem,
+    *,
+    effort: int = 1,
+    indices: Sequence[int] | None = None,
+    progress: Progress | None = None,
+) -> Decisions:
+    """Certified bounds of the posterior-predictive mean for every input of the problem.
+
+    P_safe asks how many networks are robust; this asks whether their average is. These are different quantities: the
+    mean of many networks may keep its class where none of them does, and a few confident ones may sway it.
+
+    effort: 0 for plain slopes, 1 to optimise them. indices: what to call the inputs; 0, 1, ... unless given.
+    """
+    names = _named(problem, indices)
+    if effort not in (0, 1):
+        raise InputError(f"effort is {effort}; choose 0 or 1")
+    quantity(problem.specification)  # which says what is wrong with it, if anything is
+
+    def batch(part: slice) -> tuple[list[Decision], bool]:
+        return _decided(problem[part], effort, names[part]), False
+
+    return Decisions(*_in_turn(problem, batch, progress))
+
+
+def _in_turn(
+    problem: Problem, batch: Callable[[slice], tuple[list[Any], bool]], progress: Progress | None
+) -> tuple[tuple[Any, ...], bool]:
+    """The rows of all batches, and whether the work was interrupted."""
+    rows: list[Any] = []
+    device = problem.specification.rows.device
+    most = widest(problem.network, len(problem.network.layers))
+    each = 8 * WORKING_TENSORS * problem.specification.rows.shape[1] * most
+    # float64 keeps TF32 and the default dtype out; autocast must be switched off by hand.
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        for part in slices(len(problem), each, device):
+            try:
+                found, interrupted = batch(part)
+            except KeyboardInterrupt:
+                return tuple(rows), True
+            rows += found
+            if progress is not None:
+                progress(found)
+            if interrupted:
+                return tuple(rows), True
+    return tuple(rows), False
+
+
+def _named(problem: Problem, indices: Sequence[int] | None) -> list[int]:
+    """What the inputs are called."""
+    names = list(range(len(problem)) if indices is None else indices)
+    if len(names) != len(problem):
+        raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one an input")
+    return names
+
+
+def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
+    """Labels of the inputs, and the classes that the central network gives them; Nones where there are no labels."""
+    if problem.specification.labels is None:
+        return [(None, None)] * len(problem)
+    labels = problem.specification.labels.tolist()
+    return list(zip(labels, problem.predictions().tolist(), strict=True))
+
+
+def _certified(
+    problem: Problem, method: Method, seed: int, names: list[int], samples: int
+) -> tuple[list[Result], bool]:
+    """The results of a batch, and whether its search was interrupted."""
+    started = time.perf_counter()
+    outcomes = method(problem, seed)
+    drawn = estimate(problem, samples, seed) if samples else [None] * len(problem)
+    observed = _observed(problem)
+    seconds = (time.perf_counter() - started) / max(1, len(problem))
+    # Everything that is stored comes from the device at once: thousands of small copies would outlast the bounds.
+    digests = problem.network.digest, problem.posterior.digest
+    spec = problem.specification.to("cpu")
+    targets = spec.targets()
+    options = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+    results = []
+    for i, outcome in enumerate(outcomes):
+        label, predicted = observed[i]
+        lower, upper = allow(outcome.lower, outcome.upper)
+        own = spec[i : i + 1]
+        found = Found(options, outcome.bound_calls, seed)
+        results.append(
+            Result(
+                index=names[i],
+                label=label,
+                target=targets[i],
+                predicted=predicted,
+                status=_status(label, predicted, lower),
+                lower=lower,
+                upper=upper,
+                method=method.name,
+                eps=float(own.region.eps[0]),
+                bound_calls=outcome.bound_calls,
+                seconds=seconds,
+                seed=seed,
+                estimate=drawn[i],
+                certificate=_proved(digests, own, lower, upper, outcome, found),
+            )
+        )
+    return results, any(outcome.interrupted for outcome in outcomes)
+
+
+def _status(label: int | None, predicted: int | None, lower: float) -> Status:
+    if label != predicted:
+        return Status.MISCLASSIFIED
+    return Status.CERTIFIED if lower > 0 else Status.UNVERIFIED
+
+
+def _proved(
+    digests: tuple[str, str],
+    spec: Specification,
+    lower: float,
+    upper: float,
+    outcome: Outcome,
+    found: Found,
+) -> Certificate | None:
+    if not (lower > 0 or upper < 1):
+        return None
+    claim = {"lower": lower, "upper": upper}
+    return certificate_for(digests, spec, claim, outcome.evidence, found)
+
+
+def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
+    started = time.perf_counter()
+    kind = quantity(problem.specification)
+    predictions = predict(problem, effort)
+    observed = _observed(problem)
+    seconds = (time.perf_counter() - started) / max(1, len(problem))
+    digests = problem.network.digest, problem.posterior.digest
+    spec = problem.specification.to("cpu")
+    found = Found({"name": "predictive", "effort": effort})
+    decisions = []
+    for i, prediction in enumerate(predictions):
+        claim = _claim(prediction)
+        own = spec[i : i + 1]
+        known = kind == MEAN or claim["lower"] > 0 or claim["upper"] < 1 or claim["gap"] > -1
+        certificate = certificate_for(digests, own, claim, prediction.evidence, found) if known else None
+        label, predicted = observed[i]
+        decisions.append(
+            Decision(
+                index=names[i],
+                label=label,
+                predicted=predicted,
+                status=Status.DECIDED if _is_decided(own, claim) else Status.UNDECIDED,
+                quantity=kind,
+                lower=claim["lower"],
+                upper=claim["upper"],
+                gap=claim.get("gap"),
+                eps=float(own.region.eps[0]),
+                seconds=seconds,
+                certificate=certificate,
+            )
+        )
+    return decisions
+
+
+def _claim(found: Prediction) -> dict[str, float]:
+    """The bounds, a little wider: a checker whose roundings differ must still support them.
+
+    Of a mean they differ by a share of the numbers that were summed, which may be far larger than what is left of them.
+    """
+    if found.gap is None:
+        slack = ALLOWANCE * (found.upper - found.lower) + MEAN_ALLOWANCE * found.size
+        return {"lower": found.lower - slack, "upper": found.upper + slack}
+    lower, upper = allow(found.lower, found.upper)
+    gap = max(found.gap - ALLOWANCE * (1 - found.gap**2), -1.0)
+    return {"lower": lower, "upper": max(lower, upper), "gap": gap}
+
+
+def _is_decided(spec: Specification, claim: dict[str, float]) -> bool:
+    if "gap" in claim:
+        return claim["gap"] > 0
+    rows, offsets = spec.rows[0], spec.offsets[0]
+    ends = [claim["lower"] if bool((row == rows[0]).all()) else -claim["upper"] for row in rows]
+    return all(end > -float(offset) for end, offset in zip(ends, offsets, strict=True))

@@ -1,0 +1,107 @@
+"""From a question to a problem: data read, regions and conditions made, and the method with its options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+
+from bnncert.data import Dataset, load_inputs
+from bnncert.errors import InputError
+from bnncert.methods import METHODS, Method
+from bnncert.model.network import Network
+from bnncert.model.problem import Problem
+from bnncert.model.specification import Specification, ball, class_robust, output_interval
+from bnncert.posteriors.base import Posterior
+from bnncert.question import Question, closest, require_kind, selection
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question with its data read: the problem, and what its inputs are called."""
+
+    problem: Problem
+    indices: list[int]
+
+
+def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
+    """The problem that a question poses, on the posterior's device."""
+    data = load_inputs(question.inputs)
+    indices = selection(question.select, len(data.x))
+    x, y = data.x[indices], labels_of(data, indices)
+    if question.eps:
+        x, y, eps = repeated(question, x, y)
+    elif data.eps is None:
+        raise InputError("no radius is given; add --eps, or an array 'eps' to the .npz of the inputs")
+    else:
+        eps = data.eps[indices]
+    spec = specification(question, network, x, y, eps, data.image)
+    names = [index for index in indices for _ in question.eps or (None,)]
+    return Asked(Problem(network, posterior, spec.to(posterior.center.device)), names)
+
+
+def specification(
+    question: Question, network: Network, x: Tensor, y: Tensor, eps: Tensor, image: bool
+) -> Specification:
+    """Regions of radius eps [n] around inputs x [n, ...], which take the network's shape, and the condition: class
+    robustness from labels y [n], or with a tolerance a regression interval around targets."""
+    if x[0].numel() != math.prod(network.input_shape):
+        raise InputError(
+            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; "
+            "give matching inputs"
+        )
+    shaped = x.reshape(len(x), *network.input_shape)
+    region = ball(shaped, eps, question.norm, question.clip_of(image))
+    if question.tolerance is not None:
+        ends = (y.double() - question.tolerance, y.double() + question.tolerance)
+        return output_interval(region, *ends, network.outputs)
+    if y.is_floating_point():
+        raise InputError(
+            "labels are not whole numbers; give classes, or certify a regression with a tolerance"
+        )
+    return class_robust(region, y, network.outputs, question.target)
+
+
+def repeated(question: Question, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, labels and radii, once for each radius: item i·E + e is input i with radius number e of E."""
+    count = len(question.eps)
+    each = torch.tensor(question.eps, dtype=torch.float64).repeat(len(x))
+    return x.repeat_interleave(count, 0), y.repeat_interleave(count, 0), each
+
+
+def labels_of(data: Dataset, indices: list[int]) -> Tensor:
+    if data.y is None:
+        raise InputError(f"inputs {data.name!r} have no labels; add an array 'y' to the .npz")
+    return data.y[indices]
+
+
+def method_named(name: str, options: Mapping[str, Any]) -> Method:
+    """The method with the options given; one that it does not have, or of another type, is refused by name."""
+    if name not in METHODS:
+        raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
+    known = method_options(name)
+    for key, value in options.items():
+        if key not in known:
+            others = ", ".join(option.replace("_", "-") for option in known) or "none"
+            hint = closest(key, list(known)) or f"it has {others}"
+            shown = key.replace("_", "-")
+            raise InputError(f"method {name} has no option {shown!r}; leave it out ({hint})")
+        require_kind(f"{name}.{key}", value, known[key])
+    return METHODS[name](**options)
+
+
+def method_options(name: str) -> dict[str, tuple[type, ...]]:
+    """The options of a method with the types that each may have; None is said by leaving it out."""
+    kind = METHODS[name]
+    hints = get_type_hints(kind)
+    return {key: _kinds(hints[key]) for key in kind.__dataclass_fields__}
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    kinds = tuple(kind for kind in get_args(hint) or (hint,) if kind is not NoneType)
+    return (int, *kinds) if float in kinds else kinds

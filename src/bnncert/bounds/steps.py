@@ -1,0 +1,107 @@
+"""Steps of layers without weights, the same in every walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.pooling import MaxPoolStep, max_pool_step
+from bnncert.bounds.relaxations import Relaxation, relax
+from bnncert.bounds.walk import Step, Tally
+from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.box import Box
+from bnncert.model.layers import Add, Flatten, Layer, MaxPool2d, Shape
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, gamma
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationStep:
+    """A f(z) >= A⁺ (lower line) + A⁻ (upper line); lower slopes are one a neuron [B, n] or one a row too [B, R, n]."""
+
+    relaxation: Relaxation
+    z: Box  # [B, n], the interval that the lines are for
+    size: Tensor  # [B, n] bound of |slope z| + |intercept|, for the rounding error
+    shape: Shape  # of the activations; lines are over the flattened ones
+
+    def __getitem__(self, index: Tensor | slice) -> ActivationStep:
+        return ActivationStep(self.relaxation[index], self.z[index], self.size[index], self.shape)
+
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
+        lines = self.relaxation
+        rows = rows.flatten(2)
+        positive = rows.clamp_min(0)
+        negative = rows.clamp_max(0)
+        own = lines.lower_slope.dim() == 3
+        lower_slope = lines.lower_slope if own else lines.lower_slope.unsqueeze(1)
+        pulled = positive * lower_slope + negative * lines.upper_slope.unsqueeze(1)
+        constant = dot(positive, lines.lower_intercept) + dot(negative, lines.upper_intercept)
+        constant = constant - gamma(rows.shape[-1] + 64) * dot(rows.abs(), self.size) - TINY
+        return (pulled.reshape(*pulled.shape[:2], *self.shape),), tally.gained(constant)
+
+
+@dataclass(frozen=True)
+class FlattenStep:
+    """Rows over a vector, seen again as rows over the shape it was flattened from."""
+
+    shape: Shape
+
+    def __getitem__(self, index: Tensor | slice) -> FlattenStep:
+        return self
+
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
+        return (rows.reshape(*rows.shape[:2], *self.shape),), tally
+
+
+@dataclass(frozen=True)
+class AddStep:
+    """A (h + h') = A h + A h'."""
+
+    inputs: int
+
+    def __getitem__(self, index: Tensor | slice) -> AddStep:
+        return self
+
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
+        return (rows,) * self.inputs, tally
+
+
+def step_of(layer: Layer, inputs: Sequence[Box]) -> Step:
+    """A layer without weights as a step on the boxes that it reads."""
+    return STEPS[type(layer)](layer, inputs)
+
+
+def activation_step(activation: Activation, z: Box) -> ActivationStep:
+    """The activation's lines on the interval z [B, *shape]; slopes of all activations here are at most 1."""
+    flat = z.reshape(len(z.lower), -1)
+    lines = relax(activation, flat)
+    lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
+    return ActivationStep(lines, flat, flat.magnitude + lift, tuple(z.shape[1:]))
+
+
+def _activation(layer: Activation, inputs: Sequence[Box]) -> ActivationStep:
+    return activation_step(layer, inputs[0])
+
+
+def _flatten(_: Flatten, inputs: Sequence[Box]) -> FlattenStep:
+    return FlattenStep(tuple(inputs[0].shape[1:]))
+
+
+def _add(_: Add, inputs: Sequence[Box]) -> AddStep:
+    return AddStep(len(inputs))
+
+
+def _max_pool(layer: MaxPool2d, inputs: Sequence[Box]) -> MaxPoolStep:
+    return max_pool_step(layer, inputs[0])
+
+
+STEPS: dict[type, Callable[[Any, Sequence[Box]], Step]] = {
+    MaxPool2d: _max_pool,
+    Flatten: _flatten,
+    Add: _add,
+    **dict.fromkeys(ACTIVATIONS, _activation),
+}

@@ -1,0 +1,1 @@
+"""Boxes: weights in orthotopes that are proved safe."""

@@ -1,0 +1,287 @@
+"""certify and decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bnncert.cli.options import Device, Posterior, Seed, device_named, takes_method, takes_question
+from bnncert.errors import InputError
+from bnncert.question import Question
+
+if TYPE_CHECKING:
+    from bnncert._certify import Progress
+    from bnncert.model.network import Network
+    from bnncert.posteriors.base import Posterior as Weights
+    from bnncert.results.rows import Result
+
+INTERRUPTED = 130
+Bounds = dict[str, tuple[float, float]]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(certify)
+    app.command()(decide)
+
+
+@takes_method
+@takes_question(inputs=False)
+def certify(
+    posterior: Posterior,
+    question: Question | None,
+    options: dict[str, Any],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="concentration (default), sampling, pie, gie; enumeration for weight samples."
+        ),
+    ] = None,
+    vnnlib: Annotated[
+        Path | None,
+        typer.Option(help="Question from a VNN-LIB 1.0 file instead: it states the counterexample."),
+    ] = None,
+    at_least: Annotated[
+        str | None,
+        typer.Option(help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere."),
+    ] = None,
+    estimate: Annotated[
+        int,
+        typer.Option(min=0, help="Networks to draw for an estimate beside the certified interval."),
+    ] = 0,
+    device: Device = "cpu",
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.jsonl and certificates.")
+    ] = None,
+) -> None:
+    """Certify P(a network drawn from POSTERIOR is robust around each input).
+
+    Data sets: digits, mnist, fashion-mnist, cifar10 (their test splits).
+    """
+    from bnncert.cli.display import show_answers
+    from bnncert.importers import load_posterior
+    from bnncert.methods import default_method
+
+    threshold = _threshold(at_least)
+    network, weights = load_posterior(posterior)
+    run = _Run(
+        posterior.name,
+        network,
+        weights.to(device_named(device)),
+        method or default_method(weights).name,
+        options,
+        seed,
+        estimate,
+        out,
+    )
+    if vnnlib is not None:
+        if question is not None:
+            raise InputError(
+                "--vnnlib says what is asked: leave out --inputs, --eps and what belongs to them"
+            )
+        bounds, complete = run.property_file(vnnlib)
+    elif question is None:
+        raise InputError("nothing is asked; give --inputs and --eps, or --vnnlib")
+    else:
+        bounds, complete = run.data_set(question, threshold)
+    if out:
+        print(f"results and certificates are in {out}")
+    if not complete:
+        raise typer.Exit(INTERRUPTED)
+    if threshold is not None and not show_answers(bounds, threshold):
+        raise typer.Exit(1)
+
+
+@takes_question(
+    leave_out=("target",),
+    tolerance="Regression: the mean output stays within this distance of y.",
+)
+def decide(
+    posterior: Posterior,
+    question: Question,
+    effort: Annotated[int, typer.Option(help="0 plain slopes, 1 optimised ones.")] = 1,
+    device: Device = "cpu",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")
+    ] = None,
+) -> None:
+    """Certify the decision of the averaged network: bounds of its mean softmax, or mean output, around each input.
+
+    This is another quantity than the P_safe of `certify`: not how many networks are robust, but whether their mean is.
+    """
+    from bnncert._certify import decide as decide_problem
+    from bnncert.ask import ask
+    from bnncert.cli.display import show_decisions
+    from bnncert.importers import load_posterior
+    from bnncert.results.folder import DECISIONS
+
+    network, weights = load_posterior(posterior)
+    asked = ask(question, network, weights.to(device_named(device)))
+    several = len(question.eps) > 1
+    with _stored(out, several, DECISIONS) as store, _shown("deciding", len(asked.indices)) as show:
+        decisions = decide_problem(
+            asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show)
+        )
+    if decisions.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    title = f"{posterior.name}, {_radius(question)}, predictive {decisions[0].quantity}"
+    show_decisions(decisions, title)
+    if out:
+        print(f"decisions and certificates are in {out}")
+
+
+class _Run:
+    """One run of `certify`: a posterior, a method by name with options, and where results go."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        posterior: Weights,
+        method: str,
+        options: dict[str, Any],
+        seed: int,
+        samples: int,
+        out: Path | None,
+    ) -> None:
+        self.name = name
+        self.network = network
+        self.posterior = posterior
+        self.method = method
+        self.options = options
+        self.seed = seed
+        self.samples = samples
+        self.out = out
+
+    def data_set(self, question: Question, threshold: Decimal | None) -> tuple[Bounds, bool]:
+        """The bounds of every input by name, and whether all inputs have some."""
+        from bnncert.ask import ask, method_named
+        from bnncert.cli.display import show_results
+        from bnncert.methods import Concentration
+
+        options = dict(self.options)
+        if threshold is not None and self.method == Concentration.name:
+            options |= {"at_least": float(threshold)}
+        chosen = method_named(self.method, options)
+        asked = ask(question, self.network, self.posterior)
+        several = len(question.eps) > 1
+        results, complete = self._certified([asked.problem], chosen, asked.indices, several)
+        title = f"{self.name}, {_radius(question)}, method {chosen.name}"
+        show_results(results, title, question.eps)
+        return {_query_name(row, several): (row.lower, row.upper) for row in results}, complete
+
+    def property_file(self, path: Path) -> tuple[Bounds, bool]:
+        """The bounds over all boxes of a VNN-LIB file together; nothing is shown of a part."""
+        from bnncert.ask import method_named
+        from bnncert.cli.display import show_query, show_results
+        from bnncert.importers import load_vnnlib
+        from bnncert.model.problem import Problem
+        from bnncert.results.answers import jointly
+
+        query = load_vnnlib(path, self.network, self.posterior.center)
+        options = dict(self.options)
+        chosen = method_named(self.method, options)
+        if not query.exact and "upper" in options:  # then no upper bound is one of the question
+            del options["upper"]
+            chosen = method_named(self.method, options)
+        device = self.posterior.center.device
+        problems = [
+            Problem(self.network, self.posterior, part.to(device)) for part in query.specifications
+        ]
+        results, complete = self._certified(problems, chosen, list(range(len(problems))), False)
+        if not complete:
+            return {}, False
+        show_results(results, f"{self.name}, {path.name}, method {chosen.name}", region="box")
+        lower, upper = jointly([(row.lower, row.upper) for row in results])
+        bounds = {path.name: (lower, upper if query.exact else 1.0)}
+        show_query(path.name, query, bounds[path.name])
+        return bounds, True
+
+    def _certified(
+        self, problems: Sequence[Any], method: Any, indices: list[int], several: bool
+    ) -> tuple[list[Result], bool]:
+        """The results of problems one after the other, stored as they come, and whether all are there."""
+        from bnncert._certify import certify as certify_problem
+        from bnncert.results.folder import RESULTS
+
+        results: list[Result] = []
+        with (
+            _stored(self.out, several, RESULTS) as store,
+            _shown("certifying", len(indices)) as show,
+        ):
+            for problem in problems:
+                names = indices[len(results) : len(results) + len(problem)]
+                found = certify_problem(
+                    problem,
+                    method,
+                    seed=self.seed,
+                    indices=names,
+                    samples=self.samples,
+                    progress=_both(store, show),
+                )
+                results += found
+                if found.interrupted:
+                    return results, False
+        return results, True
+
+
+def _stored(
+    out: Path | None, several: bool, name: str
+) -> AbstractContextManager[Callable[[Sequence[Any]], None]]:
+    from bnncert.results.folder import result_folder
+
+    return result_folder(out, several, name) if out else nullcontext(lambda _: None)
+
+
+class _shown:  # noqa: N801 (used like a function)
+    """A progress bar over so many inputs; gives what moves it on."""
+
+    def __init__(self, label: str, total: int) -> None:
+        from bnncert.console import progress
+
+        self.bar = progress(label)
+        self.label = label
+        self.total = total
+
+    def __enter__(self) -> Progress:
+        bar = self.bar.__enter__()
+        task = bar.add_task(self.label, total=self.total, note="")
+        return lambda rows: bar.advance(task, len(rows))
+
+    def __exit__(self, *reason: Any) -> None:
+        self.bar.__exit__(*reason)
+
+
+def _both(first: Progress, second: Progress) -> Progress:
+    def both(rows: Sequence[Any]) -> None:
+        first(rows)
+        second(rows)
+
+    return both
+
+
+def _threshold(text: str | None) -> Decimal | None:
+    """A probability, exactly as it was typed."""
+    try:
+        threshold = None if text is None else Decimal(text)
+    except InvalidOperation:
+        threshold = Decimal("nan")
+    if threshold is not None and not (threshold.is_finite() and 0 <= threshold <= 1):
+        raise InputError(
+            f"--at-least {text!r} is not a probability; give a number from 0 to 1, for example 0.95"
+        )
+    return threshold
+
+
+def _radius(question: Question) -> str:
+    size = ", ".join(f"{radius:g}" for radius in question.eps) or "of each input"
+    return f"eps {size} ({question.norm})"
+
+
+def _query_name(result: Result, several_radii: bool) -> str:
+    return f"input {result.index}" + (f", eps {result.eps!r}" if several_radii else "")

@@ -1,0 +1,62 @@
+"""reproduce, demo and doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bnncert.cli.options import device_named
+from bnncert.errors import InputError
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(reproduce)
+    app.command()(demo)
+    app.command()(doctor)
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="table1, fig1 to fig5, runtime, epsilon, ...; all; or list.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Few images and networks: all in under ten minutes.")] = False,
+    published: Annotated[
+        Path | None, typer.Option(help="Folder with the published posteriors, paper_1x128.npz and so on; else the zoo.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
+) -> None:
+    """Run the paper's experiments and ours; write rows (CSV, JSON) and figures. Interrupted runs go on."""
+    from bnncert.experiments import ALL, EXPERIMENTS, Setting, run
+
+    if experiment == "list":
+        for name, each in EXPERIMENTS.items():
+            print(f"{name:<8} {each.about}")
+        return
+    if experiment not in (*EXPERIMENTS, "all"):
+        raise InputError(f"experiment {experiment!r} is not known; choose all, {', '.join(EXPERIMENTS)}")
+    if published is not None and not published.is_dir():
+        raise InputError(f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz and so on")
+    setting = Setting(quick, published, device_named(device))
+    for name in ALL if experiment == "all" else (experiment,):
+        rows = run(name, EXPERIMENTS[name], setting, out, keep=experiment == "all")
+        print(f"{name:<8} {len(rows)} rows: {out / name}.csv, .json, .svg, .png", flush=True)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the posterior, results and certificates.")] = Path(
+        "bnncert-demo"
+    ),
+) -> None:
+    """Train a small BNN on digits, certify test images with every method and show the table (under a minute)."""
+    from bnncert.cli.demo import run_demo
+
+    run_demo(out)
+
+
+def doctor() -> None:
+    """Say what this installation can do: versions, devices, data, optional packages."""
+    from bnncert.cli.doctor import examine
+
+    for name, finding in examine():
+        print(f"{name:<14} {finding}")

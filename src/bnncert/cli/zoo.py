@@ -1,0 +1,63 @@
+"""zoo: the networks that come with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bnncert.cli.train import fit
+
+
+def register(app: typer.Typer) -> None:
+    zoo = typer.Typer(
+        no_args_is_help=True,
+        help="Networks of the paper and others: shipped, or trained by one command.",
+    )
+    zoo.command("list")(zoo_list)
+    zoo.command("train")(zoo_train)
+    zoo.command("path")(zoo_path)
+    app.add_typer(zoo, name="zoo")
+
+
+def zoo_list() -> None:
+    """Every network, its data and accuracy, and whether it is at hand."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    from bnncert.zoo.recipes import ZOO, shipped_index, trained_path
+
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    for name in ("name", "data", "paper", "accuracy", "σ", "at hand", "about"):
+        table.add_column(name, justify="right" if name in ("paper", "accuracy", "σ") else "left", no_wrap=True)
+    shipped = shipped_index()
+    for name, made in ZOO.items():
+        known, trained = shipped.get(name), trained_path(name).is_file()
+        measured = (f"{100 * known['accuracy']:.2f} %", f"{known['std']:.1g}") if known else ("–", "–")
+        place = "shipped" if known else "trained" if trained else "–"
+        paper = "–" if made.paper is None else f"{made.paper:g} %"
+        table.add_row(name, made.data, paper, *measured, place, made.about)
+    Console().print(table)
+
+
+def zoo_train(
+    name: Annotated[str, typer.Argument(help="A name that `zoo list` shows.")],
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Where to write it; by default where `zoo path` finds it.")] = None,
+) -> None:
+    """Train a network by its recipe; an interrupted run goes on where it stopped."""
+    from bnncert.zoo.recipes import recipe, trained_path
+
+    made, path = recipe(name), out or trained_path(name)
+    if out is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    fit(made, path, device)
+
+
+def zoo_path(name: Annotated[str, typer.Argument(help="A name that `zoo list` shows.")]) -> None:
+    """Print where the trained posterior is."""
+    from bnncert.zoo.recipes import posterior_path
+
+    print(posterior_path(name))

@@ -1,0 +1,1 @@
+"""Concentration: functionals of Gaussian weights."""

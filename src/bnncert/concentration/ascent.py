@@ -1,0 +1,95 @@
+"""Gradient ascent on functionals: better slopes (α-CROWN) and multipliers (β-CROWN), the best of all iterates kept.
+
+Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed: maximising m / L itself would reward a large L while m < 0.
+Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta-CROWN (NeurIPS 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnncert.concentration.functional import Functional
+from bnncert.concentration.tails import score
+
+DECAY = 0.95  # of the rates, after every step
+LEAST, MOST = 0.5, 6.0  # range of τ
+
+
+@dataclass(frozen=True, eq=False)
+class Climbing:
+    """A tensor to be improved, its rate, and what brings it back into its range."""
+
+    value: Tensor
+    rate: float
+    project: Callable[[Tensor], Tensor]
+
+
+def climb(
+    found: Callable[[], Functional],
+    climbing: Sequence[Climbing],
+    iterates: int,
+    observe: Callable[[int], None] | None = None,
+) -> tuple[Functional, list[Tensor]]:
+    """The best functional per row over so many iterates, and the tensors that gave it.
+
+    found: the functional of the tensors as they are; they are changed in place. observe: called with the number of
+    every iterate, after its functional was found.
+    """
+    if not climbing:
+        return found(), []
+    optimiser = torch.optim.Adam([{"params": [part.value], "lr": part.rate} for part in climbing])
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, DECAY)
+    best: Functional | None = None
+    kept = [part.value.clone() for part in climbing]
+    for iterate in range(iterates):
+        if iterate:
+            optimiser.step()
+            schedule.step()
+            for part in climbing:
+                part.value.copy_(part.project(part.value))
+        now = _with_gradient(found, climbing, optimiser, last=iterate + 1 == iterates)
+        best = _nothing(now) if best is None else best
+        better = score(now) > score(best)
+        best = _where(better, now, best)
+        for k, part in enumerate(climbing):
+            wide = better if better.dim() == part.value.dim() else better.unsqueeze(-1)
+            kept[k] = torch.where(wide, part.value, kept[k])
+        if observe is not None:
+            observe(iterate)
+    if best is None:
+        raise ValueError("there must be an iterate")
+    return best, kept
+
+
+def _with_gradient(
+    found: Callable[[], Functional],
+    climbing: Sequence[Climbing],
+    optimiser: torch.optim.Optimizer,
+    last: bool,
+) -> Functional:
+    """The functional of the tensors as they are, and their gradients, if there is a step to come."""
+    if last:
+        return found()
+    with torch.enable_grad():
+        for part in climbing:
+            part.value.requires_grad_()
+        now = found()
+        tau = (now.value / now.lipschitz).detach().nan_to_num(LEAST).clamp(LEAST, MOST)
+        optimiser.zero_grad()
+        (tau * now.lipschitz - now.value).sum().backward()  # type: ignore[no-untyped-call]
+    for part in climbing:
+        part.value.requires_grad_(False)
+    return Functional(now.value.detach(), now.lipschitz.detach())
+
+
+def _nothing(like: Functional) -> Functional:
+    return Functional(torch.full_like(like.value, -torch.inf), torch.ones_like(like.lipschitz))
+
+
+def _where(better: Tensor, new: Functional, old: Functional) -> Functional:
+    value = torch.where(better, new.value, old.value)
+    return Functional(value, torch.where(better, new.lipschitz, old.lipschitz))

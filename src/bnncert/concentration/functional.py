@@ -1,0 +1,214 @@
+"""Functionals: linear functionals of Gaussian weights, bounded as the Gaussians they are.
+
+The backward walk on the mean network gives coefficient rows A_k on every node and the minimum m of what is left at the
+input. What it left out is the noise Σ_k A_k (Δ_k h + Δb_k), with every h in a box that holds with known probability. Its
+worst case over those boxes and the input region,
+
+    F(ξ) = Σ_k sup_h -A_k (Δ_k h + Δb_k),
+
+is a convex, L-Lipschitz function of a standard Gaussian ξ, so P(F >= E F + tL) <= Q(t) for t >= 0 (Borell; Sudakov and
+Tsirelson; Ehrhard). At the input the adversary picks one x for mean and noise together: there m and E F are folded into
+const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The proof is in docs/concentration.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.linear import signed_rows, widest
+from bnncert.bounds.walk import Step, Tally, walk
+from bnncert.concentration.noise import SMALLEST
+from bnncert.concentration.steps import NoisyLinear
+from bnncert.model.box import Box
+from bnncert.model.layers import Conv2d
+from bnncert.model.maps import spread_bias, through
+from bnncert.model.network import Network
+from bnncert.model.specification import Region
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, UNIT, gamma
+from bnncert.numerics.tails import SPECIAL, expected_magnitude
+
+WORKING_TENSORS = 12  # of the rows' size, alive at once in a pull and the fold after it
+
+
+@dataclass(frozen=True, eq=False)
+class Functional:
+    """rows·z >= value - (F - E F) for all x of the region, where P(F - E F >= t·lipschitz) <= Q(t); both [B, R]."""
+
+    value: Tensor
+    lipschitz: Tensor
+
+    def __getitem__(self, index: Tensor | slice) -> Functional:
+        """For some of the inputs."""
+        return Functional(self.value[index], self.lipschitz[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The network, or its first layers, as steps on the boxes of its nodes, which hold together with probability at
+    least 1 - charge [B]; None for a node whose box nothing needs.
+
+    `refined` says by position of a layer which of its neurons [B, n] had rows of their own, where not all had.
+    """
+
+    network: Network
+    region: Region
+    steps: list[Step]
+    boxes: list[Box | None]
+    charge: Tensor
+    refined: dict[int, Tensor]
+
+    def __getitem__(self, index: Tensor | slice) -> Trace:
+        """For some of the inputs."""
+        return Trace(
+            self.network,
+            self.region[index],
+            [step[index] for step in self.steps],
+            [None if box is None else box[index] for box in self.boxes],
+            self.charge[index],
+            {k: chosen[index] for k, chosen in self.refined.items()},
+        )
+
+    @property
+    def linear(self) -> list[NoisyLinear]:
+        return [step for step in self.steps if isinstance(step, NoisyLinear)]
+
+
+def functional(traced: Trace, rows: Tensor) -> Functional:
+    """The functionals of rows·(last step's output); rows [B or 1, R, m]."""
+    coefficients, tally = walk(traced.network, traced.steps, traced.boxes, rows)
+    return conclude(traced, coefficients[0], tally)
+
+
+def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
+    """The functional of a walk that arrived at the input with `rows`."""
+    terms = sum(step.terms + step.noise.rank for step in traced.linear)
+    value = tally.value + _fold(traced.region, rows.flatten(2), tally.input_std, terms)
+    squared = tally.variance
+    if tally.center is not None and tally.radius is not None:
+        squared = squared + ((tally.center.abs() + tally.radius) ** 2).sum(-1)
+    # Where anything is random, L is not 0: what looks like 0 may have underflowed.
+    least = SMALLEST**2 if any(step.noise.random for step in traced.linear) else 0.0
+    lipschitz = (squared + least).sqrt() * (1 + gamma(2 * terms + 64))
+    return Functional(value, lipschitz.expand_as(value))
+
+
+def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
+    """The functionals of z_i, then of -z_i [B, 2n], z what the last step gives, by rows of the chosen neurons (None:
+    all); of the others it is said that nothing is known."""
+    network, region = traced.network, traced.region
+    outputs = network.shapes[len(traced.steps)]
+    width = math.prod(outputs)
+    value = torch.full((len(region), 2 * width), -math.inf).to(region.center)
+    lipschitz = torch.zeros_like(value)
+    each = bytes_a_row(traced)
+    for side, sign in enumerate((1.0, -1.0)):
+        for index, rows in signed_rows(chosen, width, len(region), sign, each, value.device):
+            found = functional(traced, rows.reshape(*rows.shape[:2], *outputs))
+            places = (index + side * width).expand(len(region), -1)
+            value = value.scatter(1, places, found.value.expand_as(places))
+            lipschitz = lipschitz.scatter(1, places, found.lipschitz.expand_as(places))
+    if chosen is not None:  # rows are filled up with other neurons
+        value = torch.where(chosen.repeat(1, 2), value, -math.inf)
+    return Functional(value, lipschitz)
+
+
+def bytes_a_row(traced: Trace) -> int:
+    """Working memory of one row for the whole batch: its entries, for noisy convolutions those of their kernels too."""
+    noisy = [step for step in traced.linear if isinstance(step.layer, Conv2d) and step.noise.random]
+    entries = max([step.mean.numel() for step in noisy], default=1)
+    rank = max((step.noise.rank for step in traced.linear), default=0)
+    most = max(widest(traced.network, len(traced.steps)), entries)
+    return 8 * WORKING_TENSORS * len(traced.region) * most * max(1, rank)
+
+
+def local(traced: Trace, k: int) -> Functional:
+    """The functionals of z_i, then of -z_i, z what layer k gives, from the nearest boxes alone.
+
+    A sum is as its terms: a term with a box counts by its ends, another by its own functional; noises of different
+    layers are independent.
+    """
+    step = traced.steps[k]
+    if isinstance(step, NoisyLinear):
+        return one_layer(step)
+    value = torch.zeros_like(traced.charge).unsqueeze(1)
+    size = value
+    squared = value
+    for node in traced.network.reads[k]:
+        box = traced.boxes[node]
+        if box is None:
+            part = local(traced, node - 1)
+            value = value + part.value
+            squared = squared + part.lipschitz**2
+            size = size + part.value.abs()
+        else:
+            ends = torch.cat([box.lower.flatten(1), -box.upper.flatten(1)], 1)
+            value = value + ends
+            size = size + ends.abs()
+    slack = gamma(16) * size + TINY
+    return Functional(value - slack, squared.sqrt() * (1 + gamma(64)))
+
+
+def one_layer(step: NoisyLinear) -> Functional:
+    """The functionals of z_i, then of -z_i, for all neurons of a layer whose input is known to lie in its box, no more.
+
+    The fold on that box, without rows: ±μ·hc - Σ_j hr_j E|μ_j + g_j| and L² = Σ_j σ_j² max|h_j|² + σ_b².
+    """
+    layer, h, noise = step.layer, step.h, step.noise
+    center = (h.lower + h.upper) / 2
+    radius = (h.upper - h.lower) / 2
+    middle = through(layer, step.mean, center).flatten(1)
+    middle = middle if step.bias is None else middle + step.bias
+    relative = 4 * gamma(step.terms) + 4 * SPECIAL
+    underflow = TINY * (1 + h.magnitude.flatten(1).sum(-1, keepdim=True))
+    error = relative * step.size + underflow
+    magnitude = step.mean.abs()
+    squared = torch.zeros_like(middle)
+    if noise.variance is not None:
+        std = noise.variance.clamp_min(SMALLEST**2).sqrt()
+        magnitude = expected_magnitude(step.mean, std)
+        error = error + relative * through(layer, magnitude, h.magnitude).flatten(1)
+        squared = through(layer, noise.variance, h.magnitude**2).flatten(1)
+    if noise.bias_variance is not None:
+        squared = squared + spread_bias(layer, noise.bias_variance, step.shape).flatten()
+    loss = through(layer, magnitude, radius).flatten(1) + error
+    lipschitz = (squared + SMALLEST**2 * noise.random).sqrt() * (1 + gamma(step.terms))
+    return Functional(torch.cat([middle - loss, -middle - loss], 1), lipschitz.repeat(1, 2))
+
+
+def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:
+    """A lower bound of E min over x of Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²) from sums of `terms`."""
+    if std is None:
+        return region.minimum(rows)
+    lower = region.box.lower.flatten(1)
+    upper = region.box.upper.flatten(1)
+    center = (lower + upper) / 2
+    radius = (upper - lower) / 2
+    # The rounding of all these sums is below 2 gamma |A| max|x|, and |A_j| <= E|A_j + g_j|; a relative error of s_j
+    # (sums over at most as many rows as a layer has neurons) changes E|A_j + g_j| by no larger one.
+    relative = 4 * gamma(2 * rows.shape[-1] + terms + 64) + 4 * SPECIAL
+    magnitude = expected_magnitude(rows, std)
+    size = relative * torch.maximum(-lower, upper)
+    best = dot(rows, center) - dot(magnitude, radius * (1 + relative) + size) - TINY
+    if region.is_box:
+        return best
+    reach = (1 + relative) * region.eps.unsqueeze(-1) * _expected_dual(region.norm, rows, std)
+    by_ball = dot(rows, region.center.flatten(1)) - reach - dot(magnitude, size) - TINY
+    return torch.maximum(best, by_ball)
+
+
+def _expected_dual(norm: str, rows: Tensor, std: Tensor) -> Tensor:
+    """E of the dual norm of A + g: sqrt(Σ A² + Σ s²) by Jensen, or max|A| + sqrt(2 ln 2n) max s for the l1 ball."""
+    if norm == "l2":
+        return (rows**2 + std**2).sum(-1).sqrt()
+    return rows.abs().amax(-1) + math.sqrt(2 * math.log(2 * rows.shape[-1])) * std.amax(-1)
+
+
+def with_offsets(found: Functional, offsets: Tensor) -> Functional:
+    """The functional of rows·y + offsets."""
+    error = 4 * UNIT * (offsets.abs() + found.value.abs())
+    return replace(found, value=found.value + offsets - error)

@@ -1,0 +1,185 @@
+"""Concentration certificates: Gaussian posteriors, correlated or not, and their mixtures, bounded below and above."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from bnncert.concentration.bisection import LOW, bisect
+from bnncert.concentration.proof import prove
+from bnncert.concentration.refine import Limits, Refined, refine
+from bnncert.concentration.upper import refute
+from bnncert.errors import InputError
+from bnncert.evidence.concentration import Component, Proof, Refutation
+from bnncert.evidence.concentration import Concentration as Evidence
+from bnncert.model.problem import Problem
+from bnncert.numerics.rounding import ALLOWANCE
+from bnncert.outcome import Outcome
+from bnncert.posteriors.empirical import Empirical
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.gaussian import GAUSSIAN, Gaussian, Mixture, gaussian_parts
+
+EFFORTS = (0, 1, 2, 3)
+BRANCHING = 2  # the least effort that branches and bounds
+PRECISION = 1e-3  # of a probability: what is not worth branching for
+NODES = {2: 1000, 3: 20_000}  # domains an input, by effort
+AT_ONCE = 256  # inputs of one search
+
+
+@dataclass(frozen=True)
+class Concentration:
+    """Σ_c π_c p_c <= P_safe <= Σ_c π_c u_c over the components of the posterior (one, if it is no mixture).
+
+    effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound too, with at most
+    1,000 and 20,000 domains an input, or `nodes`. upper: also search a certified upper bound. time_limit: seconds an
+    input for branch and bound. precision: branch and bound ends where no more than this can be gained, 0.001 unless
+    given. at_least: the probability asked about, where more need not be known.
+    """
+
+    effort: int = 1
+    upper: bool = False
+    nodes: int | None = None
+    time_limit: float | None = None
+    precision: float | None = None
+    at_least: float | None = None
+    name: ClassVar[str] = "concentration"
+    posteriors: ClassVar[tuple[type[Posterior], ...]] = (*GAUSSIAN.values(), Mixture)
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise InputError(f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or {EFFORTS[-1]}")
+        if self.nodes is not None and self.nodes < 1:
+            raise InputError(f"nodes are {self.nodes}; give at least 1")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"time limit is {self.time_limit}; give seconds above 0")
+        if self.precision is not None and not 0 <= self.precision <= 1:
+            raise InputError(f"precision is {self.precision}; give a probability from 0 to 1")
+        for option in ("nodes", "time_limit", "precision"):
+            if self.effort < BRANCHING and getattr(self, option) is not None:
+                raise InputError(
+                    f"{option.replace('_', ' ')} is for branch and bound, and effort is {self.effort}; "
+                    "leave it out, or give effort 2 or 3"
+                )
+        if self.at_least is not None and not 0 <= self.at_least <= 1:
+            raise InputError(f"threshold is {self.at_least}; give a probability from 0 to 1")
+
+    def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
+        weights, components = gaussian_components(problem)
+        found = []
+        for component in components:
+            own = Problem(problem.network, component, problem.specification)
+            found.append(self._component(own, component, seed))
+        return [_outcome(weights, parts) for parts in zip(*found, strict=True)]
+
+    def _component(self, problem: Problem, posterior: Gaussian, seed: int) -> list[_Found]:
+        """What is known of one component, for every input."""
+        refutations: list[Refutation | None] = [None] * len(problem)
+        if self.upper or self.effort >= BRANCHING:
+            refutations = refute(problem, posterior, seed)
+        if self.effort >= BRANCHING:
+            found = self._refined(problem, posterior, refutations, seed)
+        else:
+            proofs = prove(problem, posterior, self.effort)
+            found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
+        return found if self.upper else [replace(one, refutation=None) for one in found]
+
+    def _refined(
+        self,
+        problem: Problem,
+        posterior: Gaussian,
+        refutations: list[Refutation | None],
+        seed: int,
+    ) -> list[_Found]:
+        """Branch and bound on the inputs that no attack broke; what it breaks is refuted from there.
+
+        Where the mean network fails, m is negative and no proof exists: slopes need not be searched.
+        """
+        proofs = prove(problem, posterior, 0)
+        found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
+        left = [i for i, refutation in enumerate(refutations) if refutation is None]
+        if not left:
+            return found
+        device = problem.specification.rows.device
+        part = problem[torch.tensor(left, device=device)]
+        searched = self._search(part, posterior)
+        for i, proof, count in zip(left, searched.proofs, searched.domains, strict=True):
+            found[i] = _Found(proof, None, 1 + count, searched.interrupted)
+        broken = sorted(searched.counterexamples)
+        if broken and self.upper:
+            points = torch.stack([searched.counterexamples[i] for i in broken])
+            again = refute(part[torch.tensor(broken, device=device)], posterior, seed, points)
+            for i, refutation in zip(broken, again, strict=True):
+                found[left[i]] = replace(found[left[i]], refutation=refutation)
+        return found
+
+    def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
+        """Branch and bound, so many inputs at once; after an interrupt the others have the proof of effort 1."""
+        whole = Refined([], {}, [])
+        for start in range(0, len(problem), AT_ONCE):
+            part = problem[start : start + AT_ONCE]
+            limits = self._limits(0 if whole.interrupted else len(part))
+            found = self._search_part(part, posterior, limits)
+            points = {start + i: point for i, point in found.counterexamples.items()}
+            whole = Refined(
+                whole.proofs + found.proofs,
+                whole.counterexamples | points,
+                whole.domains + found.domains,
+                whole.interrupted or found.interrupted,
+            )
+        return whole
+
+    def _search_part(self, problem: Problem, posterior: Gaussian, limits: Limits) -> Refined:
+        """Over signs of ReLUs; for inputs of few dimensions, half of the time, then over parts of the region."""
+        low = math.prod(problem.network.input_shape) <= LOW
+        limits = replace(limits, seconds=limits.seconds / 2) if low else limits
+        found = refine(problem, posterior, prove(problem, posterior, 1), limits)
+        return bisect(problem, posterior, found, limits) if low and not found.interrupted else found
+
+    def _limits(self, inputs: int) -> Limits:
+        unlimited = self.time_limit is None and inputs
+        seconds = math.inf if unlimited else (self.time_limit or 0) * inputs
+        # What is claimed is a little less than what is proved.
+        enough = 1.0 if self.at_least is None else self.at_least + ALLOWANCE
+        precision = PRECISION if self.precision is None else self.precision
+        return Limits(self.nodes or NODES[self.effort], seconds, enough, precision)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What is known of one component for one input, and how many bounds it took."""
+
+    proof: Proof
+    refutation: Refutation | None
+    calls: int = 1
+    interrupted: bool = False
+
+
+def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:
+    """Weights and components of the posterior; an `InputError` if it is not made of Gaussians."""
+    posterior = problem.posterior
+    parts = gaussian_parts(posterior)
+    if parts is not None:
+        return parts
+    raise InputError(
+        f"posterior family {posterior.family!r} is not Gaussian, which concentration needs; "
+        f"use {'enumeration' if isinstance(posterior, Empirical) else 'sampling, pie or gie'}"
+    )
+
+
+def _outcome(weights: tuple[float, ...], found: tuple[_Found, ...]) -> Outcome:
+    components = tuple(
+        Component(weight, part.proof, part.refutation) for weight, part in zip(weights, found, strict=True)
+    )
+    lower = sum(part.weight * part.lower.bound for part in components)
+    upper = sum(part.weight * (part.upper.upper if part.upper else 1.0) for part in components)
+    if len(weights) > 1:  # sums and products of a few numbers, and weights that sum to 1 only nearly
+        lower -= 2.0**-38
+        upper += 2.0**-38
+    lower = max(lower, 0.0)
+    upper = max(lower, min(upper, 1.0))
+    calls = sum(part.calls for part in found)
+    interrupted = any(part.interrupted for part in found)
+    return Outcome(lower, upper, calls, Evidence(components), interrupted)

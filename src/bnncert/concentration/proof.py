@@ -1,0 +1,168 @@
+"""Proofs by concentration: a lower bound of P_safe from the tails of the Gaussian functionals that decide.
+
+Each threshold t gives a bound of the same number, so every input takes the best of a grid; then, where rows still fail
+noticeably, slopes are optimised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.linear import has_rows
+from bnncert.bounds.steps import ActivationStep
+from bnncert.concentration.functional import WORKING_TENSORS, Functional, Trace
+from bnncert.concentration.slopes import evaluate, optimise
+from bnncert.concentration.tails import probability, row_failures
+from bnncert.concentration.trace import Prefix, prefix, trace
+from bnncert.evidence.concentration import Proof
+from bnncert.model.problem import Problem
+from bnncert.numerics.batching import in_batches
+from bnncert.numerics.tails import normal_tail_up
+from bnncert.posteriors.gaussian import Gaussian
+
+THRESHOLDS = (5.5, 3.0, 5.0, 4.5, 4.0, 3.5)  # the first decides most inputs, the second most of the others
+UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain ones give nothing
+DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
+GRADIENTS = 4  # times the memory of a walk
+
+
+def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
+    """The best bound with plain slopes [B], and the threshold that gives it [B]."""
+
+    def best(part: slice) -> Tensor:
+        return _best_threshold(problem[part], posterior, _prefix(problem[part], posterior))
+
+    device = problem.specification.rows.device
+    both = torch.cat(in_batches(best, len(problem), bytes_each(problem, posterior), device))
+    return both[:, 0], both[:, 1]
+
+
+def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
+    """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
+    each = bytes_each(problem, posterior) * (GRADIENTS if effort else 1)
+    device = problem.specification.rows.device
+    parts = in_batches(lambda part: _prove(problem[part], posterior, effort), len(problem), each, device)
+    return list(chain.from_iterable(parts))
+
+
+def _prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
+    known = _prefix(problem, posterior)
+    best, thresholds = _best_threshold(problem, posterior, known).unbind(1)
+    proofs: dict[int, Proof] = {}
+    for t in sorted(set(thresholds.tolist())):
+        group = (thresholds == t).nonzero().squeeze(1)
+        found = _prove_at(problem[group], posterior, t, best[group], effort, known[group])
+        proofs |= dict(zip(group.tolist(), found, strict=True))
+    return [proofs[i] for i in range(len(problem))]
+
+
+def _prefix(problem: Problem, posterior: Gaussian) -> Prefix:
+    return prefix(problem.network, posterior, problem.specification.region)
+
+
+def bytes_each(problem: Problem, posterior: Gaussian) -> int:
+    """Working memory of one input: the rows of the widest hidden vector over the widest node.
+
+    The first layer's rows are shared by the batch, unless weights are correlated: then every row has `rank` copies.
+    """
+    network = problem.network
+    vectors = [
+        2 * network.shapes[k + 1][0]
+        for k in range(len(network.layers))
+        if has_rows(network, k) and len(network.shapes[k + 1]) == 1
+    ]
+    hidden = vectors if posterior.rank else vectors[1:]
+    rows = max([problem.specification.rows.shape[1], *hidden])
+    return rows * bytes_a_row_each(problem, posterior)
+
+
+def bytes_a_row_each(problem: Problem, posterior: Gaussian) -> int:
+    """Working memory of one row of one input: over the widest node, and the kernels it meets."""
+    network = problem.network
+    kernels = [math.prod(shape) for shape in network.parameters.values() if len(shape) == 4]
+    most = max([*map(math.prod, network.shapes), *kernels])
+    return 8 * WORKING_TENSORS * most * max(1, posterior.rank)
+
+
+def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Tensor:
+    """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold can improve it.
+
+    Where the mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
+    """
+    spec, network = problem.specification, problem.network
+    nothing = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device)
+    best = nothing.repeat(len(problem), 1)
+    mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))
+    going = (mean_margins > 0).all(1).nonzero().squeeze(1)
+    for k, t in enumerate(THRESHOLDS):
+        if len(going) == 0:
+            break
+        part = spec[going]
+        traced = trace(network, posterior, part.region, t, known[going])
+        rows = evaluate(traced, part, {})
+        found = probability(traced.charge, rows)
+        better = found > best[going, 0]
+        best[going[better]] = torch.stack([found, torch.full_like(found, t)], 1)[better]
+        open_still = best[going, 0] < _ceiling(traced, t, THRESHOLDS[k + 1 :])
+        going = going[open_still & _promising(rows, t)]
+    return best
+
+
+def _ceiling(traced: Trace, t: float, others: tuple[float, ...]) -> Tensor:
+    """What none of the other thresholds can exceed: each charges for at least half of the sides, the upper ends."""
+    return 1 - traced.charge / 2 * min((_tail(other) / _tail(t) for other in others), default=0.0)
+
+
+def _promising(rows: Functional, t: float) -> Tensor:
+    """Smaller thresholds give narrower intervals: a row that fails with the smallest one fails with them all."""
+    if t > min(THRESHOLDS):
+        return torch.ones_like(rows.value[:, 0], dtype=torch.bool)
+    return (rows.value >= 0).all(1)
+
+
+def _tail(t: float) -> float:
+    return float(normal_tail_up(torch.tensor(t, dtype=torch.float64)))
+
+
+def _prove_at(
+    problem: Problem, posterior: Gaussian, t: float, plain: Tensor, effort: int, known: Prefix
+) -> list[Proof]:
+    spec = problem.specification
+    traced = trace(problem.network, posterior, spec.region, t, known)
+    proofs = proofs_of(traced, plain.tolist(), t)
+    if effort < 1:
+        return proofs
+    failing = row_failures(evaluate(traced, spec, {})).sum(1) > DECIDED
+    open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
+    if len(open_inputs) == 0:
+        return proofs
+    part = spec[open_inputs]
+    again = trace(problem.network, posterior, part.region, t, known[open_inputs])
+    slopes, rows = optimise(again, part)
+    chosen = {k: slope.cpu() for k, slope in slopes.items()}
+    found = probability(again.charge, rows).tolist()
+    for i, (name, value) in enumerate(zip(open_inputs.tolist(), found, strict=True)):
+        if value > proofs[name].bound:
+            proofs[name] = replace(proofs[name], bound=value, row_slopes=of_one(chosen, i))
+    return proofs
+
+
+def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
+    """One proof for each input, with the trace's threshold and slopes, in the host's memory."""
+    lines = {k: step.relaxation for k, step in enumerate(traced.steps) if isinstance(step, ActivationStep)}
+    lower = {k: line.lower_slope.cpu() for k, line in lines.items()}
+    upper = {k: line.upper_slope.cpu() for k, line in lines.items()}
+    refined = {k: chosen.cpu() for k, chosen in traced.refined.items()}
+    return [
+        Proof(bound, t, of_one(lower, i), of_one(upper, i), {}, of_one(refined, i))
+        for i, bound in enumerate(bounds)
+    ]
+
+
+def of_one(batch: dict[int, Tensor], index: int) -> dict[int, Tensor]:
+    return {k: values[index] for k, values in batch.items()}

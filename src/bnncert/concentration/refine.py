@@ -1,0 +1,327 @@
+"""Refinement: branch and bound over the signs of ReLUs, with Gaussian tails at the leaves.
+
+A row that fails at x fails in the leaf that x lies in, so with leaves ℓ that cover X, whatever the weights,
+
+    P(row r fails) <= charge of the hidden intervals + Σ_ℓ q_ℓ,
+
+q_ℓ the tail of the leaf's functional as in `proof`. Leaves are split where they are worst, all inputs at once, and
+whatever is the time, the tree so far is a proof: of every node either its own tail counts or those of its two halves,
+whichever is less. Where the mean network fails at a point that the search meets, the input is given up: no proof
+exists, and the point is a counterexample for the upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bnncert.numerics.batching import in_batches
+from bnncert.concentration.functional import Functional
+from bnncert.concentration.common import MOST_LEAVES, WORTH, applies, common_failure
+from bnncert.concentration.domains import Domains, Tightened, halves, roots, tighten, whole
+from bnncert.concentration.proof import GRADIENTS, bytes_a_row_each, proofs_of
+from bnncert.concentration.slopes import evaluate
+from bnncert.concentration.tails import row_failures
+from bnncert.concentration.trace import trace
+from bnncert.evidence.concentration import Common, Proof, Tree
+from bnncert.model.problem import Problem
+from bnncert.posteriors.gaussian import Gaussian
+from bnncert.numerics.rounding import UNIT
+
+ROOT_ITERATIONS, ITERATIONS = 40, 15
+CLOSED = 1e-9  # failure of a leaf below which it is not split
+SURE = 1e-10  # failure of a row below which it needs no tree
+LEAST_THRESHOLD = 4.5  # branching makes rows cheap, and then the charge of hidden intervals is what is left
+NARROW = 5.0  # the threshold of inputs for which nothing is proved yet
+AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop: domains an input, seconds in all, the lower bound that is enough, and a gain that is too small."""
+
+    nodes: int
+    seconds: float = math.inf
+    enough: float = 1.0
+    precision: float = 1e-5
+    rule: str = "both"
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """A proof for every input, at least as good as the one given; points where the mean network was seen to fail, by
+    input; the domains bounded for each input; and whether somebody interrupted the search."""
+
+    proofs: list[Proof]
+    counterexamples: dict[int, Tensor]
+    domains: list[int]
+    interrupted: bool = False
+
+
+class Nodes:
+    """All domains of a search, in the order of their making: tensors with room to grow."""
+
+    def __init__(self, like: Tightened) -> None:
+        self.count = 0
+        self._store = {name: value[:0] for name, value in self._fields(like, like.branch, like.branch).items()}
+
+    @staticmethod
+    def _fields(found: Tightened, parent: Tensor, depth: Tensor) -> dict[str, Tensor]:
+        own = {"value": found.value, "lipschitz": found.lipschitz, "branch": found.branch, "weight": found.weight}
+        own["failure"] = row_failures(Functional(found.value, found.lipschitz))
+        return vars(found.domains) | own | {"parent": parent, "depth": depth, "leaf": torch.ones_like(parent).bool()}
+
+    def append(self, found: Tightened, parent: Tensor, depth: Tensor) -> None:
+        stop = self.count + len(parent)
+        for name, value in self._fields(found, parent, depth).items():
+            held = self._store[name]
+            if stop > len(held):
+                grown = held.new_empty(max(2 * len(held), stop), *held.shape[1:])
+                grown[: self.count] = held[: self.count]
+                self._store[name] = held = grown
+            held[self.count : stop] = value
+        self.count = stop
+
+    def __getattr__(self, name: str) -> Tensor:
+        return self._store[name][: self.count]
+
+    def domains(self, index: Tensor) -> Domains:
+        return Domains(*(getattr(self, name)[index] for name in ("input", "row", "splits", "slopes", "multipliers")))
+
+
+def refine(
+    problem: Problem,
+    posterior: Gaussian,
+    proofs: list[Proof],
+    limits: Limits,
+    observe: Callable[[Tensor], None] | None = None,
+) -> Refined:
+    """Better proofs where rows still fail noticeably, within the limits; an interrupt ends the search, not the proof.
+
+    observe: called after every round with the lower bounds [B] so far.
+    """
+    search, interrupted = _Search(problem, posterior, proofs, limits), False
+    try:
+        while search.advance():
+            if observe is not None:
+                observe(search.lower())
+    except KeyboardInterrupt:  # what is known so far is a proof
+        interrupted = True
+    return replace(search.conclude(), interrupted=interrupted)
+
+
+class _Search:
+    """One search over a batch of inputs: its nodes, and which inputs are still worth splitting."""
+
+    def __init__(self, problem: Problem, posterior: Gaussian, proofs: list[Proof], limits: Limits) -> None:
+        spec = problem.specification
+        self.problem, self.posterior, self.proofs, self.limits = problem, posterior, proofs, limits
+        self.deadline = time.perf_counter() + limits.seconds
+        self.device = spec.rows.device
+        self.given = torch.tensor([proof.bound for proof in proofs], dtype=torch.float64, device=self.device)
+        t = [max(proof.t, LEAST_THRESHOLD) if proof.bound > 0 else NARROW for proof in proofs]
+        self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
+        self.traced = trace(problem.network, posterior, spec.region, self.t)
+        self.plain_proofs = proofs_of(self.traced, [0.0] * len(problem), 0.0)
+        self.base = roots(problem, posterior.mean, self.traced)
+        self.plain = row_failures(evaluate(self.traced, spec, {}))
+        self.points = spec.region.center.clone()
+        self.margins = problem.margins(posterior.mean).amin(1)
+        splittable = (self.base.open < self.base.width).any(1)
+        worth = self.given < 1 - self.traced.charge - limits.precision  # what is charged cannot be gained by branching
+        self.active = splittable & (self.margins > 0) & worth
+        self.nodes: Nodes | None = None
+
+    def advance(self) -> bool:
+        """Bound the roots, or split a batch of open domains; whether there was anything to do."""
+        if time.perf_counter() > self.deadline:
+            return False
+        if self.nodes is None:
+            return self._plant()
+        chosen = self._worst()
+        if len(chosen) == 0:
+            return False
+        nodes, depth = self.nodes, self.nodes.depth[chosen]
+        children = halves(nodes.domains(chosen), nodes.branch[chosen], nodes.weight[chosen], depth)
+        found = self._tighten(children, ITERATIONS)
+        nodes.append(found, chosen.repeat(2), (depth + 1).repeat(2))
+        nodes.leaf[chosen] = False  # after its halves are there: an interrupt may come in between
+        self._retire()
+        return True
+
+    def _plant(self) -> bool:
+        index, row = ((self.plain > SURE) & self.active.unsqueeze(1)).nonzero().unbind(1)
+        if len(index) == 0:
+            return False
+        found = self._tighten(whole(self.base, index, row), ROOT_ITERATIONS)
+        self.nodes = Nodes(found)
+        self.nodes.append(found, torch.full_like(index, -1), torch.zeros_like(index))
+        self._retire()
+        return True
+
+    def _tighten(self, domains: Domains, iterations: int) -> Tightened:
+        """In parts that fit; points where the mean network fails are kept, the worst for each input."""
+        each = GRADIENTS * bytes_a_row_each(self.problem, self.posterior)
+        rule = self.limits.rule
+        parts = in_batches(
+            lambda part: tighten(self.base, domains[part], iterations, rule), len(domains), each, self.device
+        )
+        found = Tightened(
+            Domains(*(torch.cat(values) for values in zip(*(vars(p.domains).values() for p in parts), strict=True))),
+            *(
+                torch.cat([getattr(p, name) for p in parts])
+                for name in ("value", "lipschitz", "branch", "weight", "point", "margin")
+            ),
+        )
+        worst = torch.full_like(self.margins, math.inf).scatter_reduce(0, domains.input, found.margin, "amin")
+        index = ((found.margin == worst[domains.input]) & (found.margin < self.margins[domains.input])).nonzero()
+        index = index.squeeze(1)
+        self.points[domains.input[index]], self.margins[domains.input[index]] = found.point[index], found.margin[index]
+        return found
+
+    def _retire(self) -> None:
+        """Give up inputs that have a counterexample, enough domains, or all that is asked."""
+        nodes = self._nodes()
+        count = torch.bincount(nodes.input, minlength=len(self.problem))
+        self.active &= (self.margins > 0) & (count < self.limits.nodes)
+        lower = torch.maximum(self.given, 1 - self.traced.charge - self._at_leaves().sum(1))
+        self.active &= (lower < self.limits.enough) & (lower < 1 - self.traced.charge - self.limits.precision)
+
+    def _at_leaves(self) -> Tensor:
+        """The failure of every row [B, R] by the leaves so far: quick, and no better than what is proved in the end."""
+        nodes = self._nodes()
+        leaves = nodes.leaf.nonzero().squeeze(1)
+        place = (nodes.input[leaves], nodes.row[leaves])
+        sums = torch.zeros_like(self.plain).index_put(place, nodes.failure[leaves], accumulate=True)
+        refined = torch.zeros_like(self.plain, dtype=torch.bool).index_put(place, torch.ones_like(leaves).bool())
+        return torch.where(refined, torch.minimum(sums, self.plain), self.plain)
+
+    def _worst(self) -> Tensor:
+        """The open leaves to split next: of every input its worst ones, as many as there is room for."""
+        nodes = self._nodes()
+        candidates = nodes.leaf & (nodes.failure > CLOSED) & (nodes.branch >= 0) & self.active[nodes.input]
+        index = candidates.nonzero().squeeze(1)
+        score = nodes.value[index] / nodes.lipschitz[index]
+        index = index[score.argsort()]
+        index = index[nodes.input[index].argsort(stable=True)]
+        counts = torch.bincount(nodes.input[index], minlength=len(self.problem))
+        rank = torch.arange(len(index), device=self.device) - (counts.cumsum(0) - counts)[nodes.input[index]]
+        return index[rank < max(1, AT_ONCE[self.device.type] // max(1, int((counts > 0).sum())))]
+
+    def _nodes(self) -> Nodes:
+        if self.nodes is None:
+            raise RuntimeError("the search has not begun")
+        return self.nodes
+
+    def lower(self) -> Tensor:
+        """The lower bounds [B] so far."""
+        return torch.maximum(self.given, self._certified(self._best()[0]))
+
+    def _certified(self, failure: Tensor) -> Tensor:
+        """1 - charge - Σ over rows, the root's tree replacing the plain tail where it is better."""
+        rows = self.plain.clone()
+        if self.nodes is not None:
+            top = (self.nodes.parent < 0).nonzero().squeeze(1)
+            place = (self.nodes.input[top], self.nodes.row[top])
+            rows[place] = torch.minimum(rows[place], failure[top])
+        total = self.traced.charge + rows.sum(1)
+        return (1 - total * (1 + 64 * UNIT) - 64 * UNIT).clamp(0, 1)
+
+    def _best(self) -> tuple[Tensor, Tensor]:
+        """For every node the least sum of tails over leaves below it, and whether that is its own tail."""
+        if self.nodes is None:
+            none = self.plain.new_zeros(0)
+            return none, none.bool()
+        nodes = self.nodes
+        best, own = nodes.failure.clone(), torch.ones_like(nodes.leaf)
+        for level in range(int(nodes.depth.max()), 0, -1):
+            below = (nodes.depth == level).nonzero().squeeze(1)
+            sums = torch.zeros_like(best).index_add(0, nodes.parent[below], best[below])
+            above = (~nodes.leaf & (nodes.depth == level - 1)).nonzero().squeeze(1)
+            halved = sums[above] * (1 + 4 * UNIT)
+            own[above] = nodes.failure[above] <= halved
+            best[above] = torch.minimum(nodes.failure[above], halved)
+        return best, own
+
+    def conclude(self) -> Refined:
+        clean = self.problem.margins(self.posterior.mean).amin(1)
+        broken = ((self.margins < 0) & (self.margins < clean)).nonzero().squeeze(1).tolist()
+        found = {i: self.points[i] for i in broken}
+        if self.nodes is None:
+            return Refined(self.proofs, found, [0] * len(self.problem))
+        failure, own = self._best()
+        shared = self._common(failure)
+        lower = self._certified(failure)
+        proofs, taken = list(self.proofs), self._taken(own)
+        for i in (lower > self.given).nonzero().squeeze(1).tolist():
+            proofs[i] = self._proof(i, float(lower[i]), failure, taken, shared)
+        counts = torch.bincount(self.nodes.input, minlength=len(self.problem)).tolist()
+        return Refined(proofs, found, counts)
+
+    def _common(self, failure: Tensor) -> dict[int, Common]:
+        """Where leaves fail together: the bound of their maximum, by root, entered in place of the sum of tails."""
+        found: dict[int, Common] = {}
+        if not applies(self.base):
+            return found
+        nodes, frontier = self._nodes(), self._frontier()
+        worth = (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
+        for root in worth.nonzero().squeeze(1).tolist():
+            leaves = self._leaves(root, frontier)
+            if len(leaves) <= MOST_LEAVES:
+                values = nodes.value[leaves], nodes.lipschitz[leaves]
+                tail, common = common_failure(self.base, nodes.domains(leaves), *values)
+                if common is not None and tail < failure[root]:
+                    failure[root], found[root] = tail, common
+        return found
+
+    def _frontier(self) -> Tensor:
+        """The leaves; after an interrupt, not those whose parent was not yet marked as split."""
+        nodes = self._nodes()
+        return nodes.leaf & ((nodes.parent < 0) | ~nodes.leaf[nodes.parent.clamp_min(0)])
+
+    def _leaves(self, root: int, among: Tensor) -> Tensor:
+        nodes = self._nodes()
+        same = (nodes.input == nodes.input[root]) & (nodes.row == nodes.row[root])
+        return (among & same).nonzero().squeeze(1)
+
+    def _taken(self, own: Tensor) -> Tensor:
+        """The nodes whose own tails are summed: those that no ancestor stands for."""
+        nodes = self._nodes()
+        reached = nodes.parent < 0
+        for level in range(1, int(nodes.depth.max()) + 1):
+            at = (nodes.depth == level).nonzero().squeeze(1)
+            reached[at] = reached[nodes.parent[at]] & ~own[nodes.parent[at]]
+        return reached & own
+
+    def _proof(self, i: int, lower: float, failure: Tensor, taken: Tensor, shared: dict[int, Common]) -> Proof:
+        nodes, trees = self._nodes(), {}
+        count = int((self.base.open[i] < self.base.width).sum())
+        for root in ((nodes.parent < 0) & (nodes.input == i)).nonzero().squeeze(1).tolist():
+            row = int(nodes.row[root])
+            if failure[root] < self.plain[i, row]:
+                leaves = self._leaves(root, self._frontier() if root in shared else taken)
+                trees[row] = replace(_tree(nodes.domains(leaves), count), common=shared.get(root))
+        numbered = self.base.open[i, :count].cpu()
+        return replace(self.plain_proofs[i], bound=lower, t=float(self.t[i]), open=numbered, trees=trees)
+
+
+def _tree(leaves: Domains, count: int) -> Tree:
+    """The leaves with their splits in the order they were made."""
+    order, column = leaves.splits[:, :count].abs().int().sort(1)
+    column = torch.where(order > 0, column + 1, 0)
+    depth = int((order > 0).sum(1).max()) if count else 0
+    sign = leaves.splits[:, :count].sign().int()
+    shift = (order == 0).sum(1, keepdim=True)
+    place = (torch.arange(depth, device=order.device) + shift).clamp_max(max(count - 1, 0))
+    within = torch.arange(depth, device=order.device) < count - shift
+    number = column.gather(1, place)
+    at = (number - 1).clamp_min(0)
+    paths = torch.where(within, number * sign.gather(1, at), 0).int()
+    multipliers = torch.where(within, leaves.multipliers[:, :count].gather(1, at), 0.0)
+    return Tree(paths, multipliers, leaves.slopes[:, :count])
+

@@ -1,0 +1,179 @@
+"""Steps of layers with Gaussian weights, and of activations where some neurons have a known sign.
+
+Write W = μ + Δ. A step pulls the rows through the mean and adds to the tally what the noise A (Δ h + Δb) can do, h in a
+box hc ± hr. With independent weights and s_j² = Σ_i A_i² σ_ij², the variance of coefficient j of A Δ,
+
+    E F = sqrt(2/π) Σ_j hr_j s_j            L² = Σ_j s_j² max(hl_j², hu_j²) + Σ_i A_i² σ_b,i².
+
+A kernel entry e is shared by all places of a convolution: with g_e(A, h) the derivative of A·(W h) with respect to it,
+L² = Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))².
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bnncert.bounds.steps import ActivationStep
+from bnncert.bounds.walk import Tally
+from bnncert.concentration.noise import SMALLEST, Noise
+from bnncert.model.box import Box
+from bnncert.model.layers import Conv2d, Dense, Linear, Shape
+from bnncert.model.maps import fan, pull, spread_bias, weight_gradients
+from bnncert.model.specification import Region
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, UNIT, gamma
+
+MEAN_OF_HALF_NORMAL = math.sqrt(2 / math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLinear:
+    """A linear layer with Gaussian weights, and the box in which its input lies; `region` when that is the input."""
+
+    layer: Linear
+    shape: Shape
+    mean: Tensor
+    bias: Tensor | None  # [outputs]
+    noise: Noise
+    h: Box  # [B, *shape]
+    size: Tensor  # [B, outputs], scale of the rounding error
+    region: Region | None
+
+    def __getitem__(self, index: Tensor | slice) -> NoisyLinear:
+        region = None if self.region is None else self.region[index]
+        return replace(self, h=self.h[index], size=self.size[index], region=region)
+
+    @property
+    def terms(self) -> int:
+        """Of any sum over the layer, with some to spare: at an output, at an input, or over all outputs."""
+        return 2 * fan(self.layer) + self.size.shape[-1] + 64
+
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
+        """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its noise added."""
+        flat = rows.flatten(2)
+        value = tally.value - 4 * gamma(self.terms) * dot(flat.abs(), self.size)
+        # underflow, which meets |h|
+        value = value - TINY * (1 + self.h.magnitude.flatten(1).sum(-1, keepdim=True))
+        if self.bias is not None:
+            value = value + flat @ self.bias
+        tally = replace(tally, value=value)
+        squared, tally = self._independent(rows, tally)
+        if self.noise.factor is not None:
+            squared, tally = self._shared(rows, self.noise.factor, squared, tally)
+        if squared is not None:
+            tally = self._expect(squared.clamp_min(SMALLEST**2).sqrt(), tally)
+        return (pull(self.layer, self.mean, rows, self.shape),), tally
+
+    def _independent(self, rows: Tensor, tally: Tally) -> tuple[Tensor | None, Tally]:
+        """s_j² [B, R, inputs], and their reach added to L²."""
+        variance = tally.variance
+        squared = None
+        if self.noise.variance is not None:
+            squared = pull(self.layer, self.noise.variance, rows**2, self.shape).flatten(2)
+            kernel = isinstance(self.layer, Conv2d)
+            variance = variance + (self._kernel_reach(rows) if kernel else self._reach(squared))
+        if self.noise.bias_variance is not None:
+            # A convolution's bias meets the sum of its channel's rows; what cancels there is rounded.
+            image = rows.dim() > 3
+            sums = rows.flatten(3).sum(-1).abs() if image else rows.abs()
+            size = rows.flatten(3).abs().sum(-1) if image else 0.0
+            rounding = 2 * gamma(self.terms) * size
+            variance = variance + (sums + rounding) ** 2 @ self.noise.bias_variance
+        return squared, replace(tally, variance=variance)
+
+    def _reach(self, squared: Tensor) -> Tensor:
+        """sup over h of Σ_j s_j² h_j²: by the box, for a ball also by |s∘x| <= |s∘c| + eps max_j s_j."""
+        reach = dot(squared, self.h.magnitude**2)
+        if self.region is None or self.region.is_box:
+            return reach
+        at_center = dot(squared, self.region.center.flatten(1) ** 2).sqrt()
+        ball = (at_center + self.region.eps.unsqueeze(-1) * squared.amax(-1).sqrt()) ** 2
+        return torch.minimum(reach, ball)
+
+    def _kernel_reach(self, rows: Tensor) -> Tensor:
+        """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))²; the first may cancel, and its rounding is charged to the second."""
+        if not isinstance(self.layer, Conv2d) or self.noise.variance is None:
+            raise TypeError("only convolutions have kernels")
+        center = (self.h.lower + self.h.upper) / 2
+        radius = (self.h.upper - self.h.lower) / 2
+        radius = radius + 4 * gamma(self.terms + rows[0, 0, 0].numel()) * self.h.magnitude
+        slope = weight_gradients(self.layer, rows, center).abs()
+        slope = slope + weight_gradients(self.layer, rows.abs(), radius)
+        return dot((slope**2).flatten(2), self.noise.variance.flatten())
+
+    def _shared(
+        self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally
+    ) -> tuple[Tensor, Tally]:
+        """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed over the layers."""
+        relative = 2 * gamma(self.terms)
+        coefficients = self._along(rows, factor)
+        # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
+        rounding = relative * self._along(rows.abs(), factor.abs())
+        h = self.h.reshape(len(self.h.lower), -1)
+        middle = (h.lower + h.upper) / 2
+        spread = (h.upper - h.lower) / 2
+        center = (coefficients @ middle[:, None, :, None]).squeeze(-1)
+        reach = coefficients.abs() @ (spread + relative * h.magnitude)[:, None, :, None]
+        radius = (reach + rounding @ h.magnitude[:, None, :, None]).squeeze(-1)
+        if self.noise.bias_factor is not None:
+            flat = rows.flatten(2)
+            biases = spread_bias(self.layer, self.noise.bias_factor, self.shape).flatten(1)
+            center = center + flat @ biases.mT
+            radius = radius + relative * (flat.abs() @ biases.abs().mT)
+        if tally.center is not None and tally.radius is not None:
+            radius = radius + tally.radius + relative * (center.abs() + tally.center.abs())
+            center = center + tally.center
+        own = ((coefficients.abs() + rounding) ** 2).sum(2)
+        total = own if squared is None else squared + own
+        return total, replace(tally, center=center, radius=radius)
+
+    def _along(self, rows: Tensor, factor: Tensor) -> Tensor:
+        """The rows before the layer if its weights were each of the factors: [B, R, k, inputs]."""
+        if isinstance(self.layer, Dense):
+            return torch.einsum("brm,kim->brki", rows, factor)
+        parts = [pull(self.layer, part, rows, self.shape).flatten(2) for part in factor]
+        return torch.stack(parts, 2)
+
+    def _expect(self, std: Tensor, tally: Tally) -> Tally:
+        """E F of this layer, or at the input the standard deviations for the fold."""
+        if self.region is not None:
+            return replace(tally, input_std=self._joined(std, tally))
+        inflate = 1 + gamma(self.terms)
+        radius = ((self.h.upper - self.h.lower) / 2).flatten(1)
+        return tally.gained(-MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
+
+    def _joined(self, std: Tensor, tally: Tally) -> Tensor:
+        """The standard deviations of all coefficients on the input: where several layers read it, their noises add up,
+        as independent ones do or, where anything is shared, at most as their sizes do."""
+        if tally.input_std is None:
+            return std
+        if tally.center is not None:
+            return (std + tally.input_std) * (1 + 4 * UNIT)
+        return torch.hypot(std, tally.input_std) * (1 + 8 * UNIT)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitStep:
+    """An activation where some neurons have a known sign: A f(z) >= (A' - β∘s) z + constant wherever s∘z >= 0.
+
+    `lines` gives A' and the constant, for intervals that end at 0 where a neuron is split; β >= 0.
+    """
+
+    lines: ActivationStep
+    multipliers: Tensor  # β∘s [B, R, n]
+
+    def __getitem__(self, index: Tensor | slice) -> SplitStep:
+        return SplitStep(self.lines[index], self.multipliers[index])
+
+    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
+        (pulled,), tally = self.lines.pull(rows, tally)
+        flat = pulled.flatten(2)
+        # The difference is rounded once, and the next step takes what comes out as exact.
+        size = flat.abs() + self.multipliers.abs()
+        rounding = 2 * UNIT * dot(size, self.lines.z.magnitude)
+        changed = (flat - self.multipliers).reshape(pulled.shape)
+        return (changed,), tally.gained(-rounding - TINY)

@@ -1,0 +1,27 @@
+"""What programs say to a person: progress bars, and percentages that never show more than was certified."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def progress(label: str) -> Progress:
+    """A progress bar on standard error that disappears when it is done; nothing where that is no terminal."""
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def percent(probability: float, up: bool = False) -> str:
+    """Rounded down, or up for upper bounds."""
+    hundredths = math.ceil(probability * 1e4) if up else math.floor(probability * 1e4)
+    return f"{hundredths / 100:.2f} %"

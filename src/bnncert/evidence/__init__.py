@@ -1,0 +1,25 @@
+"""Evidence: what certificates hold, one typed kind a module, each with `write` and `read`."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from bnncert.evidence import boxes, concentration, networks, predictive
+from bnncert.evidence.boxes import Boxes
+from bnncert.evidence.concentration import Concentration
+from bnncert.evidence.networks import Networks
+from bnncert.evidence.predictive import Predictive
+from bnncert.evidence.written import Written
+
+Evidence: TypeAlias = Boxes | Concentration | Networks | Predictive
+
+WRITERS: dict[type, Callable[[Any], Written]] = {
+    Boxes: boxes.write,
+    Concentration: concentration.write,
+    Networks: networks.write,
+    Predictive: predictive.write,
+}
+
+
+def write(evidence: Evidence) -> Written:
+    """Evidence as a file holds it."""
+    return WRITERS[type(evidence)](evidence)

@@ -1,0 +1,215 @@
+"""Evidence of kind `concentration`: for each component of a Gaussian posterior a proof on the region, and one at a point.
+
+A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two. Its tensors are named
+by a prefix (`c0.`, `c0.upper.`, `c0.01` for a half of a half), what they hold, and the position of a layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnncert.evidence.written import Tensors, Written
+
+KIND = "concentration"
+COMPONENTS, WEIGHT, LOWER, UPPER = "components", "weight", "lower", "upper"
+ROW, FAILURE, POINT = "row", "failure", "point"
+PROBABILITY, THRESHOLD, OPTIMISED, TREES = "probability", "t", "rows_optimised", "trees"
+DIMENSION, AT, BELOW, ABOVE = "dimension", "at", "below", "above"
+SCALE, OPEN = "scale", "open"
+HALVES = {BELOW: "0", ABOVE: "1"}
+SLOPES = ("lower_slopes", "upper_slopes", "row_slopes")  # tensors and fields of a proof alike
+LEAVES = ("paths", "multipliers", "slopes")  # of a tree
+REFERENCE = ("rows", "centers")  # of common noise
+REFINED = "refined"
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """What the common-noise bound chose: λ, and by position of a random layer the reference's rows and centres."""
+
+    scale: float
+    rows: dict[int, Tensor]
+    centers: dict[int, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of each.
+
+    paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open neuron, from 1; 0 after
+    the last. multipliers [leaves, depth] belong to the splits, slopes [leaves, U] to the open neurons. The row's
+    failure is the sum over the leaves, or with `common` that of their maximum.
+    """
+
+    paths: Tensor
+    multipliers: Tensor
+    slopes: Tensor
+    common: Common | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A region in two: where coordinate `dimension` (of the flattened input) is at most `at`, and where it is at least
+    that, each with a proof."""
+
+    dimension: int
+    at: float
+    below: Proof
+    above: Proof
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """P_safe, or a mean, is at least `bound` for one input, by threshold t and these slopes of the activations, each by
+    layer position.
+
+    lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
+    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
+    trees: by output row, where it was refined, on the neurons `open` [U], which are numbered through all ReLUs. cut: the
+    region in two instead, and nothing else counts.
+    """
+
+    bound: float
+    t: float
+    lower_slopes: dict[int, Tensor] = field(default_factory=dict)
+    upper_slopes: dict[int, Tensor] = field(default_factory=dict)
+    row_slopes: dict[int, Tensor] = field(default_factory=dict)
+    refined: dict[int, Tensor] = field(default_factory=dict)
+    open: Tensor | None = None
+    trees: dict[int, Tree] = field(default_factory=dict)
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Refutation:
+    """P_safe <= upper, because row number `row` fails at `point` with the probability proved."""
+
+    upper: float
+    point: Tensor
+    row: int
+    proof: Proof
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """A component of the posterior, its weight and what is proved of it."""
+
+    weight: float
+    lower: Proof
+    upper: Refutation | None
+
+
+@dataclass(frozen=True, eq=False)
+class Concentration:
+    """One entry a component, in the posterior's order."""
+
+    components: tuple[Component, ...]
+
+
+def write(found: Concentration) -> Written:
+    tensors: dict[str, Tensor] = {}
+    entries = []
+    for c, component in enumerate(found.components):
+        entry: dict[str, Any] = {WEIGHT: component.weight.hex()}
+        entry[LOWER] = _write_divided(component.lower, f"c{c}.", tensors)
+        entry[UPPER] = None
+        if component.upper is not None:
+            tensors[f"c{c}.{POINT}"] = component.upper.point.clone()
+            failure = _write_divided(component.upper.proof, f"c{c}.{UPPER}.", tensors)
+            entry[UPPER] = {ROW: component.upper.row, FAILURE: failure}
+        entries.append(entry)
+    return Written(KIND, {COMPONENTS: entries}, tensors)
+
+
+def read(value: Any, tensors: Tensors) -> Concentration:
+    components = []
+    for c, entry in enumerate(value[COMPONENTS]):
+        lower = _read_divided(entry[LOWER], f"c{c}.", tensors)
+        upper = None
+        if entry[UPPER]:
+            proof = _read_divided(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
+            point = tensors[f"c{c}.{POINT}"]
+            upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
+        components.append(Component(float.fromhex(entry[WEIGHT]), lower, upper))
+    return Concentration(tuple(components))
+
+
+def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Threshold and slopes: the proof as JSON, the slopes among the tensors."""
+    for name in SLOPES:
+        for k, slopes in getattr(proof, name).items():
+            tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
+    for k, chosen in proof.refined.items():
+        tensors[f"{prefix}{REFINED}{k}"] = chosen.to(torch.int8)
+    return {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes)}
+
+
+def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
+    lower, upper, rows = (_by_position(tensors, prefix + name) for name in SLOPES)
+    refined = {k: chosen.bool() for k, chosen in _by_position(tensors, prefix + REFINED).items()}
+    return Proof(0.0, float.fromhex(value[THRESHOLD]), lower, upper, rows, refined)
+
+
+def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    stated: dict[str, Any] = {PROBABILITY: proof.bound.hex()}
+    if proof.cut is not None:
+        halves = {BELOW: proof.cut.below, ABOVE: proof.cut.above}
+        stated |= {DIMENSION: proof.cut.dimension, AT: proof.cut.at.hex()}
+        for name, half in halves.items():
+            stated[name] = _write_divided(half, prefix + HALVES[name], tensors)
+        return stated
+    stated |= write_slopes(proof, prefix, tensors)
+    if proof.open is None:
+        return stated
+    tensors[prefix + OPEN] = proof.open.int()
+    stated[TREES] = [
+        {ROW: row, SCALE: _write_tree(tree, f"{prefix}tree{row}.", tensors)}
+        for row, tree in sorted(proof.trees.items())
+    ]
+    return stated
+
+
+def _read_divided(value: Any, prefix: str, tensors: Tensors) -> Proof:
+    bound = float.fromhex(value[PROBABILITY])
+    if AT in value:
+        halves = (_read_divided(value[name], prefix + HALVES[name], tensors) for name in HALVES)
+        cut = Cut(value[DIMENSION], float.fromhex(value[AT]), *halves)
+        return Proof(bound, cut.below.t, cut=cut)
+    proof = replace(read_slopes(value, prefix, tensors), bound=bound)
+    if TREES not in value:
+        return proof
+    trees = {
+        entry[ROW]: _read_tree(entry[SCALE], f"{prefix}tree{entry[ROW]}.", tensors)
+        for entry in value[TREES]
+    }
+    return replace(proof, open=tensors[prefix + OPEN], trees=trees)
+
+
+def _write_tree(tree: Tree, prefix: str, tensors: dict[str, Tensor]) -> str | None:
+    """The tree among the tensors; its scale, if it has one."""
+    for name in LEAVES:
+        tensors[prefix + name] = getattr(tree, name).clone()
+    if tree.common is None:
+        return None
+    for name in REFERENCE:
+        tensors |= {f"{prefix}{name}{k}": v for k, v in getattr(tree.common, name).items()}
+    return tree.common.scale.hex()
+
+
+def _read_tree(scale: str | None, prefix: str, tensors: Tensors) -> Tree:
+    paths, multipliers, slopes = (tensors[prefix + name] for name in LEAVES)
+    tree = Tree(paths, multipliers, slopes)
+    if scale is None:
+        return tree
+    rows, centers = (_by_position(tensors, prefix + name) for name in REFERENCE)
+    return replace(tree, common=Common(float.fromhex(scale), rows, centers))
+
+
+def _by_position(tensors: Tensors, name: str) -> dict[int, Tensor]:
+    """Tensors whose name ends in a layer's position."""
+    numbers = {key: key.removeprefix(name) for key in tensors if key.startswith(name)}
+    return {int(number): tensors[key] for key, number in numbers.items() if number.isdigit()}

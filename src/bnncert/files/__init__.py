@@ -1,0 +1,1 @@
+"""Files: tensors on disk and their digests."""

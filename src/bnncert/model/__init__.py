@@ -1,0 +1,1 @@
+"""Model: what is certified, and the question."""

@@ -1,0 +1,119 @@
+"""Activations, and the traits from which everything else about them is derived.
+
+To add one, write its class here with its traits and list it in ACTIVATIONS: relaxations, intervals, moments, branching
+and training ask for nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from bnncert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What bounds need to know of an activation f.
+
+    pieces: the slopes of f from left to right, if it is linear between its kinks; else None, and f is smooth.
+    inflections: where a smooth f turns from convex to concave (then back, and so on).
+    slopes: the least and the largest slope. largest: a bound of |f|; inf where only |f(z)| <= |z| is known.
+
+    Every activation so far is rising (its least slope is not negative) and, where it has kinks, has f(0) = 0.
+    """
+
+    slopes: tuple[float, float]
+    kinks: tuple[float, ...] = ()
+    pieces: tuple[float, ...] | None = None
+    inflections: tuple[float, ...] = ()
+    largest: float = math.inf
+
+    @property
+    def bent(self) -> bool:
+        """Linear on both sides of 0 and steeper above: what slopes are optimised for, and what branching splits."""
+        return self.kinks == (0.0,) and self.pieces is not None and self.pieces[0] <= self.pieces[1]
+
+    @property
+    def flat_below(self) -> bool:
+        """0 below 0: how far below does not matter."""
+        return self.bent and self.slopes[0] == 0
+
+
+@dataclass(frozen=True)
+class ReLU:
+    """max(z, 0)"""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits((0.0, 1.0), kinks=(0.0,), pieces=(0.0, 1.0))
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return z.clamp_min(0)
+
+
+@dataclass(frozen=True)
+class LeakyReLU:
+    """max(z, slope z), 0 <= slope < 1"""
+
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        if type(self.slope) not in (int, float) or not 0 <= self.slope < 1:
+            raise InputError(f"LeakyReLU slope is {self.slope!r}; give a number in [0, 1)")
+
+    @property
+    def traits(self) -> Traits:
+        return Traits((self.slope, 1.0), kinks=(0.0,), pieces=(self.slope, 1.0))
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return torch.maximum(z, self.slope * z)
+
+
+@dataclass(frozen=True)
+class Tanh:
+    """tanh(z)"""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits((0.0, 1.0), inflections=(0.0,), largest=1.0)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return z.tanh()
+
+    def slope(self, z: Tensor) -> Tensor:
+        """f'(z) = 1 / cosh²(z)"""
+        return z.clamp(-300, 300).cosh() ** -2
+
+    def touching(self, slope: Tensor) -> Tensor:
+        """The z >= 0 with f'(z) = f'(-z) = slope: atanh(sqrt(1 - slope)), so that tiny slopes keep their digits."""
+        return torch.log1p((1 - slope).clamp_min(0).sqrt()) - slope.log() / 2
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """1 / (1 + exp(-z)) = (1 + tanh(z / 2)) / 2"""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits((0.0, 0.25), inflections=(0.0,), largest=1.0)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return z.sigmoid()
+
+    def slope(self, z: Tensor) -> Tensor:
+        """f'(z) = tanh'(z / 2) / 4"""
+        return Tanh().slope(z / 2) / 4
+
+    def touching(self, slope: Tensor) -> Tensor:
+        """The z >= 0 with f'(z) = f'(-z) = slope."""
+        return 2 * Tanh().touching((4 * slope).clamp_max(1))
+
+
+Smooth: TypeAlias = Tanh | Sigmoid
+Activation: TypeAlias = ReLU | LeakyReLU | Tanh | Sigmoid
+ACTIVATIONS: tuple[type[Activation], ...] = (ReLU, LeakyReLU, Tanh, Sigmoid)

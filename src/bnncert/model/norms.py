@@ -1,0 +1,3 @@
+"""The norms of input balls."""
+
+NORMS = ("linf", "l2", "l1")

@@ -1,0 +1,67 @@
+"""Problem: a network, a posterior over its weights and a specification, checked against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from bnncert.files.digest import digest
+from bnncert.errors import InputError
+from bnncert.model.network import Network
+from bnncert.posteriors.base import Posterior
+from bnncert.model.specification import Specification
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """B questions of the form: with what probability is a network drawn from the posterior safe on this region?"""
+
+    network: Network
+    posterior: Posterior
+    specification: Specification
+
+    def __post_init__(self) -> None:
+        if self.posterior.size != self.network.size:
+            raise InputError(
+                f"posterior has {self.posterior.size} weights, the network {self.network.size}; give matching ones"
+            )
+        shape = tuple(self.specification.region.center.shape[1:])
+        if shape != self.network.input_shape:
+            raise InputError(f"inputs have shape {shape}, the network takes {self.network.input_shape}; reshape them")
+        if self.specification.rows.shape[-1] != self.network.outputs:
+            raise InputError(
+                f"output rows have {self.specification.rows.shape[-1]} entries, "
+                f"the network {self.network.outputs} outputs; give matching rows"
+            )
+
+    def __len__(self) -> int:
+        return len(self.specification)
+
+    def __getitem__(self, index: slice | Tensor) -> Problem:
+        return Problem(self.network, self.posterior, self.specification[index])
+
+    def to(self, device: torch.device | str) -> Problem:
+        return Problem(self.network, self.posterior.to(device), self.specification.to(device))
+
+    def margins(self, weights: Tensor) -> Tensor:
+        """The rows of the networks `weights` [..., size] at the clean inputs, [..., B, R]."""
+        return self.specification.margins(self.network.forward(weights, self.specification.region.center))
+
+    def predictions(self) -> Tensor:
+        """The classes of the posterior's central network at the clean inputs, [B]."""
+        return self.network.forward(self.posterior.center, self.specification.region.center).argmax(-1)
+
+    def misclassified(self) -> Tensor:
+        """Which inputs the central network already gets wrong, [B]; none where there are no labels."""
+        labels = self.specification.labels
+        if labels is None:
+            return torch.zeros(len(self), dtype=torch.bool, device=self.specification.rows.device)
+        return self.predictions().ne(labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything the claim depends on: architecture, posterior, regions and rows."""
+        return digest([self.network.digest, self.posterior.digest, self.specification.digest])

@@ -1,0 +1,249 @@
+"""Specifications: input regions, and the output rows C y + d > 0 that make a network safe on them.
+
+One sign convention everywhere: safe iff every row is strictly positive at every input of the region; a tie is not safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from bnncert.model.box import Box
+from bnncert.model.norms import NORMS
+from bnncert.files.digest import digest
+from bnncert.errors import InputError
+from bnncert.numerics.products import dot
+from bnncert.numerics.rounding import TINY, UNIT, gamma, round_down, round_up
+
+Clip: TypeAlias = tuple[float, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A batch of input regions around clean inputs `center` [B, *shape].
+
+    `norm` names the ball of radius `eps` [B] that, intersected with the clip range, is the region, and `box` is its
+    bounding box; for an explicit box `norm` is "box", `box` the region itself and `eps` its largest half-width.
+    """
+
+    center: Tensor
+    box: Box
+    norm: str
+    eps: Tensor
+    clip: Clip = None
+
+    def __len__(self) -> int:
+        return len(self.center)
+
+    def __getitem__(self, index: slice | Tensor) -> Region:
+        return replace(self, center=self.center[index], box=self.box[index], eps=self.eps[index])
+
+    def to(self, device: torch.device | str) -> Region:
+        return replace(self, center=self.center.to(device), box=self.box.to(device), eps=self.eps.to(device))
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the region is all of `box`."""
+        return self.norm in ("linf", "box")
+
+    def inner(self) -> Box:
+        """A box surely inside the bounding box of the region, whichever way the region's ends were rounded."""
+        slack = [16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)]
+        lower = torch.minimum(self.box.lower + slack[0], self.center)
+        return Box(lower, torch.maximum(self.box.upper - slack[1], self.center))
+
+    def minimum(self, rows: Tensor) -> Tensor:
+        """A lower bound of min over x of rows·x, for rows [B, R, *shape].
+
+        Box: A⁺ l + A⁻ u. Ball: A·c - eps ||A||_dual. Both hold for a clipped ball, so the larger is taken.
+        """
+        rows = rows.flatten(2)
+        lower, upper = self.box.lower.flatten(1), self.box.upper.flatten(1)
+        size = dot(rows.abs(), torch.maximum(lower.abs(), upper.abs()))
+        best = dot(rows.clamp_min(0), lower) + dot(rows.clamp_max(0), upper)
+        if not self.is_box:
+            # Scaled by the largest entry, so that no square underflows.
+            largest = rows.abs().amax(-1)
+            scaled = rows / torch.where(largest > 0, largest, 1.0).unsqueeze(-1)
+            dual = largest * torch.linalg.vector_norm(scaled, dim=-1) if self.norm == "l2" else largest
+            reach = self.eps.unsqueeze(-1) * dual
+            best = torch.maximum(best, dot(rows, self.center.flatten(1)) - reach)
+            size = size + reach
+        return best - 2 * gamma(2 * rows.shape[-1] + 16) * size - TINY
+
+    def minimiser(self, rows: Tensor) -> Tensor:
+        """Where in the region rows·x [B, *shape] is small: its minimum, but for clipping of a ball. Not certified."""
+        corner = torch.where(rows > 0, self.box.lower, self.box.upper)
+        if self.is_box:
+            return corner
+        flat = rows.flatten(1)
+        if self.norm == "l1":
+            largest = flat.abs().argmax(1, keepdim=True)
+            flat = torch.zeros_like(flat).scatter(1, largest, flat.gather(1, largest).sign())
+        direction = flat / torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min(1e-300)
+        x = self.center - (self.eps.unsqueeze(1) * direction).reshape(self.center.shape)
+        return torch.minimum(torch.maximum(x, self.box.lower), self.box.upper)
+
+
+def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = None) -> Region:
+    """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given; the box is rounded outward."""
+    if norm not in NORMS:
+        raise InputError(f"norm {norm!r} is not known; choose {', '.join(NORMS)}")
+    center = _finite(center, "input")
+    if center.dim() < 2:
+        raise InputError(f"inputs have shape {tuple(center.shape)}; give a batch [B, ...]")
+    radius = _one_each(eps, center, "eps")
+    wrong = radius[~((radius >= 0) & radius.isfinite())]
+    if len(wrong):
+        raise InputError(f"eps is {float(wrong[0])}; give a finite radius of at least 0")
+    wide = radius.reshape(-1, *[1] * (center.dim() - 1))
+    lower = torch.where(wide > 0, round_down(center - wide), center)
+    upper = torch.where(wide > 0, round_up(center + wide), center)
+    if clip is not None:
+        low, high = clip = float(clip[0]), float(clip[1])
+        if not low <= high:
+            raise InputError(f"clip range {low} to {high} is empty; give the smaller end first")
+        outside = ((center < low) | (center > high)).flatten(1).any(1)
+        if bool(outside.any()):
+            raise InputError(
+                f"input {int(outside.nonzero()[0])} leaves the clip range [{low}, {high}]; rescale it or clip nothing"
+            )
+        lower, upper = lower.clamp_min(low), upper.clamp_max(high)
+    return Region(center, Box(lower, upper), norm, radius, clip)
+
+
+def explicit_box(box: Box, center: Tensor | None = None) -> Region:
+    """The region `box` [B, *shape] itself; the clean input is its midpoint unless given."""
+    for end in (box.lower, box.upper):
+        _finite(end, "input box")
+    if center is not None and center.shape != box.shape:
+        raise InputError(f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give equal shapes")
+    middle = box.lower + (box.upper - box.lower) / 2 if center is None else _finite(center, "input")
+    if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
+        raise InputError("clean input lies outside its input box; move it inside")
+    radius = ((box.upper - box.lower) / 2).flatten(1).amax(1)
+    return Region(middle, box, "box", radius)
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """Safe iff C y + d > 0 for all R rows and all x of the region; C [B, R, outputs], d [B, R]."""
+
+    region: Region
+    rows: Tensor
+    offsets: Tensor
+    labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        batch = len(self.region)
+        if self.rows.dim() != 3 or len(self.rows) != batch or self.offsets.shape != self.rows.shape[:2]:
+            raise InputError(
+                f"rows {tuple(self.rows.shape)} and offsets {tuple(self.offsets.shape)} do not fit {batch} inputs; "
+                "give [B, R, outputs] and [B, R]"
+            )
+        if self.rows.shape[1] == 0:
+            raise InputError("specification has no output row; an empty condition is always true")
+        _finite(self.rows, "output rows")
+        _finite(self.offsets, "output offsets")
+
+    def __len__(self) -> int:
+        return len(self.region)
+
+    def __getitem__(self, index: slice | Tensor) -> Specification:
+        labels = None if self.labels is None else self.labels[index]
+        return Specification(self.region[index], self.rows[index], self.offsets[index], labels)
+
+    def to(self, device: torch.device | str) -> Specification:
+        labels = None if self.labels is None else self.labels.to(device)
+        return Specification(self.region.to(device), self.rows.to(device), self.offsets.to(device), labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the regions and the rows."""
+        region = self.region
+        extent = [region.box.lower, region.box.upper] if region.norm == "box" else [region.eps]
+        arrays = [region.center, *extent, self.rows, self.offsets]
+        return digest({"norm": region.norm, "clip": region.clip}, arrays)
+
+    def targets(self) -> list[int | None]:
+        """The rival of each input, where there is but one of several; None where there are no labels or all rivals."""
+        if self.labels is None or self.rows.shape[1] > 1 or self.rows.shape[2] == 2:
+            return [None] * len(self)
+        return [int(rival) for rival in self.rows[:, 0].argmin(-1)]
+
+    def margins(self, outputs: Tensor) -> Tensor:
+        """C y + d for outputs [..., B, outputs]."""
+        return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets
+
+
+def class_robust(
+    region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None
+) -> Specification:
+    """y_label > y_j for every rival j, or for the one rival `target`."""
+    labels = torch.as_tensor(labels).to(region.center.device).reshape(-1)
+    if len(labels) != len(region):
+        raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label an input")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"labels are {labels.dtype}; give whole numbers")
+    labels = labels.to(torch.int64)
+    if not bool(((labels >= 0) & (labels < classes)).all()):
+        bad = labels[(labels < 0) | (labels >= classes)][0]
+        raise InputError(f"label {int(bad)} is out of range; the network has classes 0 to {classes - 1}")
+    identity = torch.eye(classes, dtype=torch.float64, device=labels.device)
+    if target is None:
+        if classes < 2:
+            raise InputError("class robustness needs at least two outputs; use a half-space or an interval")
+        rivals = torch.stack([torch.cat([torch.arange(c), torch.arange(c + 1, classes)]) for c in range(classes)])
+        chosen = rivals.to(labels.device)[labels]
+    else:
+        if not 0 <= target < classes or bool((labels == target).any()):
+            raise InputError(f"target class {target} must be one of 0 to {classes - 1} and differ from every label")
+        chosen = torch.full((len(labels), 1), target, device=labels.device)
+    rows = identity[labels].unsqueeze(1) - identity[chosen]
+    return Specification(region, rows, torch.zeros_like(rows[..., 0]), labels)
+
+
+def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
+    """a·y >= b, certified as the strict a·y - b > 0."""
+    normal = torch.as_tensor(normal, dtype=torch.float64).to(region.center.device).reshape(-1)
+    rows = normal.expand(len(region), 1, -1)
+    return Specification(region, rows, torch.full_like(rows[..., 0], -float(bound)))
+
+
+def output_interval(
+    region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
+) -> Specification:
+    """low <= y_output <= high, certified strictly; low and high are numbers or one value an input."""
+    if not 0 <= output < outputs:
+        raise InputError(f"output {output} does not exist; the network has outputs 0 to {outputs - 1}")
+    device = region.center.device
+    ends = [_one_each(end, region.center, "output interval") for end in (low, high)]
+    if not bool((ends[0] <= ends[1]).all()):
+        raise InputError(f"output interval {low} to {high} is empty; give the smaller end first")
+    unit = torch.zeros(outputs, dtype=torch.float64, device=device)
+    unit[output] = 1
+    rows = torch.stack([unit, -unit]).expand(len(region), 2, -1)
+    return Specification(region, rows, torch.stack([-ends[0], ends[1]], 1))
+
+
+def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
+    """A number for all inputs or one an input, as [B]."""
+    values = torch.as_tensor(value, dtype=torch.float64).to(like.device)
+    if values.shape not in ((), (1,), (len(like),)):
+        raise InputError(
+            f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; give one number, or one an input"
+        )
+    return values.expand(len(like))
+
+
+def _finite(value: Tensor, name: str) -> Tensor:
+    if value.dtype != torch.float64:
+        raise InputError(f"{name} is {value.dtype}; certified bounds need float64 (use .double())")
+    if not bool(value.isfinite().all()):
+        raise InputError(f"{name} holds NaN or infinity; every entry must be finite")
+    return value

@@ -1,0 +1,1 @@
+"""Numerics: what bounds compute with."""

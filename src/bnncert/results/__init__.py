@@ -1,0 +1,1 @@
+"""Results: rows, sequences of them, and the folders they are stored in."""

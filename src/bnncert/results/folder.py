@@ -1,0 +1,149 @@
+"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input; `decisions.jsonl` in the
+place of the former for predictive means.
+
+The run folder of a campaign is one too: its lines name their posteriors, and its certificates lie in bundles.
+
+A certificate is named after its input, `000007.safetensors`. With several radii an input it is named after its radius
+too, `000007_0.025.safetensors`: the shortest decimal of a float tells it from all others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from bnncert.errors import InputError
+from bnncert.estimate import Estimate
+from bnncert.files.tensors import write_atomically
+from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
+
+RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
+STATUSES = (Status.CERTIFIED, Status.UNVERIFIED, Status.MISCLASSIFIED, Status.ERROR)
+OPTIONAL = {"target": None, "posterior": None}  # what lines of some folders lack
+
+
+@contextmanager
+def result_folder(
+    folder: Path, several_radii: bool = False, name: str = RESULTS
+) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
+    """Gives a function that stores results, or decisions; the folder changes only when the block ends well.
+
+    Earlier results there are replaced; a folder that holds anything else is refused. several_radii: an input comes
+    once for each of several radii, and certificates are named after both.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output {str(folder)!r} is a file; name a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / name).is_file():
+        raise InputError(f"output folder {str(folder)!r} is not empty and holds no {name}; name a new folder")
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        (partial / CERTIFICATES).mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"output folder {str(folder)!r} cannot be written ({error.strerror}); name another") from error
+    lines: list[str] = []
+    stored: set[tuple[int, float]] = set()
+
+    def store(results: Sequence[Result] | Sequence[Decision]) -> None:
+        for result in results:
+            if (about := (result.index, result.eps)) in stored:
+                raise InputError(f"input {result.index} comes twice with radius {result.eps!r}; name each input once")
+            stored.add(about)
+            stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
+            path = f"{CERTIFICATES}/{stem}.safetensors" if result.certificate else None
+            if result.certificate and path:
+                result.certificate.write(partial / path)
+            lines.append(line(result, path))
+
+    try:
+        yield store
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
+        (partial / CERTIFICATES).rename(folder / CERTIFICATES)
+        write_atomically(folder / name, "".join(lines).encode())
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def line(row: Answer | Decision, certificate: str | None) -> str:
+    """A row as one line of JSON, the certificate by its path."""
+    return json.dumps(facts(row) | {"certificate": certificate}, allow_nan=False) + "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredResult(Answer):
+    """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
+
+    line: its number in the file. posterior: the digest of the posterior, in folders that speak of several.
+    """
+
+    certificate: str | None
+    posterior: str | None
+    estimate: Estimate | None
+    line: int
+
+
+def read_results(folder: Path) -> list[StoredResult]:
+    """Every line of the folder's results, checked; an `InputError` names the first that is not one."""
+    path = folder / RESULTS
+    if not folder.is_dir():
+        raise InputError(
+            f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote"
+        )
+    if not path.is_file():
+        raise InputError(
+            f"folder {str(folder)!r} holds no {RESULTS}; "
+            "name one that `bnncert certify --out` or `export` wrote"
+        )
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(path)!r} cannot be read ({error}); certify again") from error
+    if not lines:
+        raise InputError(f"{str(path)!r} is empty; certify again")
+    return [_stored(text, number, str(path)) for number, text in enumerate(lines, 1)]
+
+
+def _stored(text: str, number: int, path: str) -> StoredResult:
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+        given = OPTIONAL | found | {"line": number}
+        drawn = _estimate(found["estimate"]) if "estimate" in found else None
+        values = {name: column.read(given) for name, column in columns(StoredResult).items()}
+        if values["status"] not in STATUSES:
+            raise ValueError(f"status is {values['status']!r}")
+        values["status"] = Status(values["status"])
+        return _checked(StoredResult(**values, estimate=drawn))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"line {number} of {path!r} is malformed ({error}); certify again") from error
+
+
+def _estimate(found: object) -> Estimate:
+    if not isinstance(found, dict):
+        raise ValueError("the estimate is not an object")
+    drawn = Estimate(**{name: column.read(found) for name, column in columns(Estimate).items()})
+    if not (0 <= drawn.low <= drawn.high <= 1 and 0 < drawn.confidence < 1):
+        raise ValueError(
+            f"estimate is {drawn.low!r} to {drawn.high!r} with confidence {drawn.confidence!r}"
+        )
+    return drawn
+
+
+def _checked(result: StoredResult) -> StoredResult:
+    if not 0 <= result.lower <= result.upper <= 1:
+        raise ValueError(f"lower is {result.lower!r} and upper {result.upper!r}")
+    if not all(value >= 0 and math.isfinite(value) for value in (result.eps, result.seconds)):
+        raise ValueError(f"eps is {result.eps!r} and seconds {result.seconds!r}")
+    return result
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,136 @@
+"""Rows of results: one declaration from which JSON lines, SQLite tables, Arrow tables and the report are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from functools import cache
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from bnncert.estimate import Estimate
+from bnncert.evidence.certificate import Certificate
+
+P_SAFE = "P_safe"
+
+
+class Status(StrEnum):
+    """What is known of an input; `sentence` says it to a person."""
+
+    CERTIFIED = "certified"
+    UNVERIFIED = "unverified"
+    MISCLASSIFIED = "misclassified"
+    ERROR = "error"
+    DECIDED = "decided"
+    UNDECIDED = "undecided"
+
+    @property
+    def sentence(self) -> str:
+        return SENTENCES[self]
+
+
+SENTENCES = {
+    Status.CERTIFIED: "a lower bound above 0 is proved",
+    Status.UNVERIFIED: "no lower bound above 0 was found; try --effort 3, another method or a smaller eps",
+    Status.MISCLASSIFIED: "the central network is wrong at the clean input, which counts as nothing proved",
+    Status.ERROR: "nothing is known: the computation failed",
+    Status.DECIDED: "the averaged network keeps its answer on the whole region",
+    Status.UNDECIDED: "the bounds do not show that the averaged network keeps its answer",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One input's answer: lower <= P_safe <= upper, certified.
+
+    target: the only rival class that was asked about, where there are others; else None. lower and upper are 0 and 1
+    when nothing is known.
+    """
+
+    index: int
+    label: int | None
+    target: int | None
+    predicted: int | None
+    status: Status
+    lower: float
+    upper: float
+    method: str
+    eps: float
+    bound_calls: int
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Answer):
+    """An answer with its certificate, if anything is proved; `estimate` is not certified and enters neither bound."""
+
+    estimate: Estimate | None
+    certificate: Certificate | None
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """lower <= predictive mean <= upper for every x of one input's region, certified.
+
+    quantity: "softmax", the probability of the label under the averaged softmax, or "mean", of a regression output.
+    gap: the label's predictive probability exceeds every rival's by at least this on the whole region (softmax only).
+    """
+
+    index: int
+    label: int | None
+    predicted: int | None
+    status: Status
+    quantity: str
+    lower: float
+    upper: float
+    gap: float | None
+    eps: float
+    seconds: float
+    certificate: Certificate | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A fact of a row: its name, its type, and whether it may be unknown."""
+
+    name: str
+    kind: type[int] | type[float] | type[str]
+    unknown: bool
+
+    @property
+    def sql(self) -> str:
+        kind = {int: "INTEGER", float: "REAL", str: "TEXT"}[self.kind]
+        return f"{self.name} {kind}" + ("" if self.unknown else " NOT NULL")
+
+    def read(self, fields: Mapping[str, Any]) -> Any:
+        """The value in an object, checked: whole numbers are numbers, true is none."""
+        if self.name not in fields:
+            raise ValueError(f"{self.name} is missing")
+        value = fields[self.name]
+        kinds = (int, float) if self.kind is float else (self.kind,)
+        if type(value) not in kinds and not (value is None and self.unknown):
+            raise ValueError(f"{self.name} is {value!r}")
+        return value
+
+
+@cache
+def columns(row: type[Any]) -> dict[str, Column]:
+    """The facts of a dataclass by name, certificates and estimates apart."""
+    found = {}
+    for name, hint in get_type_hints(row).items():
+        kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+        unknown = NoneType in get_args(hint)
+        if kinds[0] in (int, float, str, Status):
+            kind = str if kinds[0] is Status else kinds[0]
+            found[name] = Column(name, kind, unknown)
+    return {field.name: found[field.name] for field in fields(row) if field.name in found}
+
+
+def facts(row: Answer | Decision) -> dict[str, Any]:
+    """A row's facts as plain values, and its estimate, if it has one."""
+    kind: type[Any] = type(row)
+    found = {name: getattr(row, name) for name in columns(kind)}
+    drawn = getattr(row, "estimate", None)
+    return found | ({"estimate": asdict(drawn)} if drawn else {})

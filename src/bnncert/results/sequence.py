@@ -1,0 +1,113 @@
+"""Results: what `certify` and `decide` return, a sequence of rows that knows what people do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from bnncert.errors import InputError
+from bnncert.results.folder import DECISIONS, RESULTS, result_folder
+from bnncert.results.rows import Decision, Result, facts
+
+if TYPE_CHECKING:
+    import pandas
+
+Row = TypeVar("Row", Result, Decision)
+SHOWN = ("index", "label", "predicted", "status", "lower", "upper")  # in a notebook or a prompt
+MOST = 20  # rows shown there
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Rows(Sequence[Row], Generic[Row]):
+    """Rows in the order of the inputs; interrupted: somebody ended the work, and some inputs have none."""
+
+    rows: tuple[Row, ...]
+    interrupted: bool = False
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def mean(self) -> tuple[float, float]:
+        """The means of the certified lower and upper bounds; misclassified inputs count 0 below."""
+        if not self.rows:
+            raise InputError("there are no results; certify at least one input")
+        count = len(self.rows)
+        return sum(row.lower for row in self.rows) / count, sum(row.upper for row in self.rows) / count
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a pandas data frame."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError("to_frame needs pandas: pip install pandas") from error
+        return pandas.DataFrame([facts(row) for row in self.rows])
+
+    def _cells(self) -> list[list[str]]:
+        found = [facts(row) for row in self.rows[:MOST]]
+        return [[_said(row[name]) for name in SHOWN] for row in found]
+
+    def __repr__(self) -> str:
+        table = [list(SHOWN), *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        said: list[str] = []
+        for row in table:
+            cells = zip(row, widths, strict=True)
+            said.append("  ".join(cell.rjust(width) for cell, width in cells))
+        if len(self.rows) > MOST:
+            said.append(f"... and {len(self.rows) - MOST} more")
+        return "\n".join(said)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in SHOWN)
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._cells())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class Results(_Rows[Result]):
+    """The certified bounds of P_safe, one row an input.
+
+    >>> from bnncert import Problem, ball, certify, class_robust, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> import torch
+    >>> network = mlp(2, 2)
+    >>> mean = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).double()
+    >>> x = torch.zeros(1, 2).double()
+    >>> spec = class_robust(ball(x, 0.1), [0], classes=2)
+    >>> results = certify(Problem(network, Normal(mean, mean * 0 + 0.01), spec))
+    >>> results.mean()[0] > 0.99
+    True
+    """
+
+    def save(self, folder: str | Path) -> None:
+        """Write results.jsonl and the certificates, for `bnncert check` and `bnncert report`."""
+        several = len({row.index for row in self.rows}) < len(self.rows)
+        with result_folder(Path(folder), several, RESULTS) as store:
+            store(self.rows)
+
+
+class Decisions(_Rows[Decision]):
+    """The certified bounds of predictive means, one row an input."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write decisions.jsonl and the certificates, for `bnncert check`."""
+        several = len({row.index for row in self.rows}) < len(self.rows)
+        with result_folder(Path(folder), several, DECISIONS) as store:
+            store(self.rows)
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""The zoo: trained posteriors, and how they were made."""

@@ -1,0 +1,145 @@
+"""The zoo: networks of the paper and others, as recipes; small ones are shipped trained, the rest one command away.
+
+A recipe is all that training needs: data set, architecture, hyper-parameters, seed. A trained posterior carries its
+recipe, test accuracy and training log in its notes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bnncert.data import Dataset, load_inputs
+from bnncert.errors import InputError
+from bnncert.importers import save_posterior
+from bnncert.model.network import Network, cnn, mlp
+from bnncert.train import BayesByBackprop, Epoch, accuracy, train
+
+SHIPPED = "weights"  # folder of the trained files
+INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network of the zoo is made, and the paper's test accuracy in percent, if it is one of the paper's."""
+
+    network: Network
+    data: str
+    training: BayesByBackprop
+    paper: float | None = None
+    about: str = ""
+
+
+def _cifar_cnn() -> Network:
+    return cnn((3, 32, 32), 10)
+
+
+def _narrow(std: float, **options: Any) -> BayesByBackprop:
+    """A posterior whose σ stays where it starts, as the paper's do: the divergence hardly counts."""
+    settings: dict[str, Any] = {"epochs": 15, "initial_std": std, "kl_weight": 1e-6, "schedule": "cosine"}
+    return BayesByBackprop(**settings | options)
+
+
+def _honest(kl_weight: float) -> BayesByBackprop:
+    """σ as the evidence lower bound wants it."""
+    return BayesByBackprop(epochs=40, kl_weight=kl_weight, schedule="cosine")
+
+
+def _mnist(*hidden: int) -> Network:
+    return mlp(784, *hidden, 10)
+
+
+def _cifar(std: float, bayesian: str, decay: float) -> BayesByBackprop:
+    """A decay strong enough for narrow bounds, as far as an accuracy of 72 % allows.
+
+    Random kernels get the decay from a prior of their own size: kl_weight / (N prior_std²) = weight_decay.
+    """
+    examples = 50_000
+    own = {"weight_decay": decay} if bayesian == "dense" else {"prior_std": std, "kl_weight": decay * examples * std**2}
+    return _narrow(std, epochs=45, learning_rate=2e-3, augment=True, bayesian=bayesian, **own)
+
+
+ZOO: dict[str, Recipe] = {
+    "digits": Recipe(mlp(64, 32, 10), "digits", _narrow(4e-3, epochs=60, learning_rate=1e-2), about="for first steps"),
+    "1x128": Recipe(_mnist(128), "mnist", _narrow(7e-5), 96),
+    "1x256": Recipe(_mnist(256), "mnist", _narrow(7e-5), 94),
+    "1x512": Recipe(_mnist(512), "mnist", _narrow(7e-5), 94),
+    "2x256": Recipe(_mnist(256, 256), "mnist", _narrow(2e-4), 92),
+    "2x512": Recipe(_mnist(512, 512), "mnist", _narrow(2e-4), 82),
+    "2x1024": Recipe(_mnist(1024, 1024), "mnist", _narrow(2e-4), 68),
+    "2x50": Recipe(_mnist(50, 50), "mnist", _narrow(1e-2), 96),
+    "2x150": Recipe(_mnist(150, 150), "mnist", _narrow(1e-2), 92),
+    "cnn": Recipe(_cifar_cnn(), "cifar10", _cifar(1e-3, "dense", 4.5e-3), 72, "Bayesian: dense"),
+    "cnn-bayesian": Recipe(_cifar_cnn(), "cifar10", _cifar(5e-4, "all", 3e-3), about="Bayesian: all"),
+    "1x128-kl1": Recipe(_mnist(128), "mnist", _honest(1.0), about="KL weight 1"),
+    "1x128-kl0.1": Recipe(_mnist(128), "mnist", _honest(0.1), about="KL weight 0.1"),
+    "2x50-kl1": Recipe(_mnist(50, 50), "mnist", _honest(1.0), about="KL weight 1"),
+    "2x50-kl0.1": Recipe(_mnist(50, 50), "mnist", _honest(0.1), about="KL weight 0.1"),
+}
+
+
+def recipe(name: str) -> Recipe:
+    if name not in ZOO:
+        raise InputError(f"the zoo has no network {name!r}; it has {', '.join(ZOO)}")
+    return ZOO[name]
+
+
+def fit_recipe(
+    made: Recipe, path: Path, device: str = "cpu", on_epoch: Callable[[Epoch], None] | None = None
+) -> dict[str, Any]:
+    """Train a network and write its posterior, with its notes, which are returned; an interrupted run goes on."""
+    if path.suffix != ".safetensors" or not path.parent.is_dir():
+        raise InputError(f"posterior {str(path)!r} must be a .safetensors file in a folder that exists")
+    (x, y), (test_x, test_y) = (_examples(load_inputs(made.data, split), made.network) for split in ("train", "test"))
+    trained = train(made.network, x, y, made.training, device, on_epoch, path.with_suffix(".partial"))
+    notes = {
+        "recipe": {"data": made.data} | asdict(made.training),
+        "accuracy": accuracy(made.network, trained.posterior.mean.to(device), test_x, test_y),
+        "std": float(trained.posterior.std[trained.posterior.std > 0].median()),
+        "log": [asdict(epoch) for epoch in trained.history],
+    }
+    save_posterior(path, made.network, trained.posterior, notes)
+    return notes
+
+
+def posterior_path(name: str) -> Path:
+    """The trained posterior: shipped with the package, or trained by the user; an `InputError` where there is none."""
+    recipe(name)
+    shipped = Path(str(files("bnncert") / SHIPPED / f"{name}.safetensors"))
+    if shipped.is_file():
+        expected = shipped_index().get(name, {}).get("sha256")
+        if hashlib.sha256(shipped.read_bytes()).hexdigest() != expected:
+            raise InputError(f"{str(shipped)!r} is not the file that was shipped; reinstall bnncert")
+        return shipped
+    trained = trained_path(name)
+    if not trained.is_file():
+        raise InputError(f"{name} is not shipped and not trained yet; run: bnncert zoo train {name}")
+    return trained
+
+
+def trained_path(name: str) -> Path:
+    """Where a network trained by the user is kept: in BNNCERT_DATA, or in the user's cache."""
+    folder = os.environ.get("BNNCERT_DATA")
+    base = Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bnncert"
+    return base / "zoo" / f"{name}.safetensors"
+
+
+def shipped_index() -> dict[str, dict[str, Any]]:
+    """SHA-256, test accuracy and median σ of the shipped posteriors."""
+    index: dict[str, dict[str, Any]] = json.loads((files("bnncert") / SHIPPED / INDEX).read_text(encoding="utf-8"))
+    return index
+
+
+def _examples(data: Dataset, network: Network) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs of the network's shape, and their classes."""
+    if data.y is None:
+        raise InputError(f"data set {data.name!r} came without labels; get it again")
+    return data.x.reshape(len(data.x), *network.input_shape), data.y
