@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from paper import EPS, load
 
-from bnncert import Concentration, Normal, certify, mlp, save_posterior
+from bnncert import Concentration, certify, mlp, save_posterior
 from bnncert.campaign.executors import Workers, dask_workers, in_process, processes
 from bnncert.campaign.plan import make_plan
 from bnncert.campaign.runner import Runner
@@ -39,6 +39,7 @@ from bnncert.campaign.schema import read_campaign
 from bnncert.campaign.store import open_store
 from bnncert.campaign.table import write_results
 from bnncert.data import FOLDER, load_inputs
+from bnncert.posteriors import Normal
 
 RADII = (0.001, 0.01, 0.025)
 CHUNK = {"cpu": 128, "cuda": 2000}

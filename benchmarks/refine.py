@@ -17,9 +17,9 @@ import torch
 from paper import EPS, load
 
 from bnncert import Problem, ball, class_robust, load_posterior
+from bnncert.attack import surviving
 from bnncert.data import load_inputs
 from bnncert.experiments.refinement import Closing, closing
-from bnncert.attack import surviving
 from bnncert.posteriors.base import sample
 
 TIMES = (1, 2, 5, 10, 20, 60)

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from bnncert import Concentration, Problem, ball, certify, class_robust, load_posterior
-from bnncert.data import load_inputs
 from bnncert.attack import pgd
+from bnncert.data import load_inputs
 from bnncert.posteriors.base import sample
 
 AT_ONCE = 500

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from paper import EPS, load
 
-from bnncert import Concentration, Normal, Problem, ball, certify, class_robust, load_posterior
+from bnncert import Concentration, Problem, ball, certify, class_robust, load_posterior
 from bnncert.data import load_inputs
+from bnncert.posteriors import Normal
 
 
 def settings() -> list[tuple[str, float, Problem]]:

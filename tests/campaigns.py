@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import bnncert
-from bnncert import Normal, mlp, save_posterior
+from bnncert import mlp, save_posterior
 from bnncert.campaign.executors import Workers, in_process
 from bnncert.campaign.plan import Plan, make_plan
 from bnncert.campaign.progress import Progress
@@ -24,6 +24,7 @@ from bnncert.campaign.runner import Runner
 from bnncert.campaign.schema import read_campaign
 from bnncert.campaign.store import STORE, open_store
 from bnncert.campaign.work import Computed, Task, compute
+from bnncert.posteriors import Normal
 from scenarios import gaussian
 
 INPUTS = 12

@@ -22,13 +22,13 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from bnncert import Problem, certify, save_posterior
-from bnncert.posteriors.gaussian import LowRankNormal, Mixture
-from bnncert.model.layers import Dense, ReLU
+from bnncert.layers import Dense, ReLU
 from bnncert.methods import PIE, Concentration, Method
 from bnncert.model.network import Network
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Laplace, Normal, StudentT, TruncatedNormal, Uniform
 from bnncert.model.specification import Region, Specification, ball, class_robust, half_space, output_interval
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture
+from bnncert.posteriors.independent import Laplace, Normal, StudentT, TruncatedNormal, Uniform
 from bnncert_check import ACCEPT, CannotCheck, Verdict, check_certificate, read_model
 from scenarios import gaussian, vector
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from bnncert import (
     Concentration,
     Network,
-    Normal,
     Problem,
     ball,
     certify,
@@ -27,6 +26,7 @@ from bnncert import (
 )
 from bnncert.importers.state_dict import from_state_dict
 from bnncert.importers.torch_file import load_state_dict
+from bnncert.posteriors import Normal
 from bnncert.posteriors.base import Posterior
 from bnncert_check import ACCEPT, check_certificate, read_model
 

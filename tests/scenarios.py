@@ -14,14 +14,12 @@ from scipy.integrate import quad
 from scipy.stats import norm as normal
 from torch import Tensor
 
+from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation
 from bnncert.model.box import Box
-from bnncert.posteriors.gaussian import LowRankNormal, Mixture, full_covariance
-from bnncert.model.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.layers import Layer
 from bnncert.model.network import Network
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Normal
 from bnncert.model.problem import Problem
-from bnncert.numerics.rounding import allow
 from bnncert.model.specification import (
     NORMS,
     Clip,
@@ -32,6 +30,10 @@ from bnncert.model.specification import (
     half_space,
     output_interval,
 )
+from bnncert.numerics.rounding import allow
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture, full_covariance
+from bnncert.posteriors.independent import Normal
 
 ACTIVATIONS: tuple[Activation, ...] = (ReLU(), LeakyReLU(), LeakyReLU(0.3), Tanh(), Sigmoid())
 PIECEWISE_LINEAR = ACTIVATIONS[:3]

@@ -14,16 +14,17 @@ from torch import Tensor
 
 from bnncert import PIE
 from bnncert.bounds import BOUNDS
-from bnncert.numerics import batching
 from bnncert.bounds.interval import interval_rows
-from bnncert.model.box import Box
+from bnncert.boxes.growth import grow
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
-from bnncert.model.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Tanh
-from bnncert.boxes.growth import grow
+from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Tanh
+from bnncert.model.activations import Activation
+from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
 from bnncert.model.problem import Problem
 from bnncert.model.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
+from bnncert.numerics import batching
 from scenarios import (
     ACTIVATIONS,
     PIECEWISE_LINEAR,

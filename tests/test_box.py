@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert.model.box import Box, intersect
 from bnncert.errors import InputError
+from bnncert.model.box import Box, intersect
 
 
 def vector(*values: float) -> Tensor:

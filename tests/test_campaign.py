@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Concentration, Empirical, Problem, certify, load_posterior, mlp, read_certificate, save_posterior
+from bnncert import Concentration, Problem, certify, load_posterior, mlp, read_certificate, save_posterior
 from bnncert.campaign import store as storing
 from bnncert.campaign import work
 from bnncert.campaign.executors import Workers, processes
@@ -27,9 +27,10 @@ from bnncert.campaign.schema import read_campaign
 from bnncert.campaign.store import STORE, open_store, stored_row
 from bnncert.campaign.table import export_csv, export_parquet, records, summary, write_results
 from bnncert.campaign.work import Computed, Row, Task, compute
-from bnncert.evidence.certificate import answer
 from bnncert.cli.main import main
 from bnncert.errors import InputError
+from bnncert.posteriors import Empirical
+from bnncert.results.answers import answer
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from campaigns import (
     INPUTS,

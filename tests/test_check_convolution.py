@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import GIE, PIE, Concentration, LowRankNormal, Normal, Problem, Sampling, certify, save_posterior
+from bnncert import GIE, PIE, Concentration, Problem, Sampling, certify, save_posterior
 from bnncert.evidence.certificate import Certificate
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
 from bnncert.methods import Method
 from bnncert.model.network import Network
+from bnncert.posteriors import LowRankNormal, Normal
 from bnncert_check import ACCEPT, CannotCheck, check_certificate, read_model
 from bnncert_check.layers import Conv, MaxPool
 from test_convolution import network, problem

@@ -15,23 +15,9 @@ import torch
 from flint import arb
 
 from bnncert import (
-    AvgPool2d,
-    Conv2d,
-    Dense,
-    Empirical,
-    Flatten,
-    LeakyReLU,
-    LowRankNormal,
-    MaxPool2d,
-    Mixture,
     Network,
-    Normal,
     Problem,
-    ReLU,
-    Sigmoid,
     Specification,
-    Tanh,
-    Uniform,
     ball,
     certify,
     class_robust,
@@ -43,7 +29,9 @@ from bnncert import (
 )
 from bnncert.concentration.moments import output_norms
 from bnncert.evidence.certificate import Certificate
-from bnncert.results import DECISIONS, result_folder
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.posteriors import Empirical, LowRankNormal, Mixture, Normal, Uniform
+from bnncert.results.folder import DECISIONS, result_folder
 from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check import predictive as checked_means
 from bnncert_check.folder import check_results, read_results

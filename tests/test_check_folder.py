@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from bnncert import Box, Problem, certify, decide, save_posterior
-from bnncert.posteriors.empirical import Empirical
 from bnncert.methods import PIE, Concentration
 from bnncert.model.network import mlp
-from bnncert.posteriors.independent import Normal
-from bnncert.results import DECISIONS, result_folder
 from bnncert.model.specification import ball, class_robust, explicit_box, output_interval
+from bnncert.posteriors.empirical import Empirical
+from bnncert.posteriors.independent import Normal
+from bnncert.results.folder import DECISIONS, result_folder
 from bnncert_check import ACCEPT, ERROR, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check.__main__ import run
 from bnncert_check.folder import check_results, read_results

@@ -15,14 +15,10 @@ from torch import Tensor
 from bnncert import (
     PIE,
     Concentration,
-    Dense,
-    Empirical,
     Enumeration,
     InputError,
     Network,
-    Normal,
     Problem,
-    ReLU,
     ball,
     certify,
     class_robust,
@@ -32,6 +28,8 @@ from bnncert import (
     save_posterior,
 )
 from bnncert.evidence.certificate import Certificate
+from bnncert.layers import Dense, ReLU
+from bnncert.posteriors import Empirical, Normal
 from bnncert.posteriors.base import sample
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from scenarios import gaussian as normals

@@ -12,11 +12,12 @@ from flint import ctx
 from safetensors.numpy import save
 
 from bnncert import Box, load_posterior
-from bnncert.model.layers import Activation, Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.methods import GIE, Concentration, Method
+from bnncert.model.activations import Activation
 from bnncert.model.network import Network, mlp
-from bnncert.posteriors.independent import Normal
 from bnncert.model.specification import ball, explicit_box, half_space
+from bnncert.posteriors.independent import Normal
 from bnncert_check import check_certificate, read_model
 from bnncert_check.activations import _curve_intercept
 from bnncert_check.arithmetic import BITS

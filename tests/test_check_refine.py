@@ -12,25 +12,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bnncert import (
-    AvgPool2d,
-    Concentration,
-    Conv2d,
-    Dense,
-    Flatten,
-    MaxPool2d,
-    Mixture,
-    Network,
-    Normal,
-    Problem,
-    ReLU,
-    ball,
-    certify,
-    class_robust,
-    save_posterior,
-)
+from bnncert import Concentration, Network, Problem, ball, certify, class_robust, save_posterior
 from bnncert.evidence.certificate import Certificate
-from bnncert.model.layers import LeakyReLU, Tanh
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
+from bnncert.posteriors import Mixture, Normal
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from bnncert_check.splits import covers
 from scenarios import gaussian, uniform

@@ -23,17 +23,17 @@ from scipy.stats import norm
 from torch import Tensor
 
 import bnncert
-from bnncert import GIE, PIE, Concentration, LowRankNormal, Mixture, Normal, Problem, Sampling, Specification
+from bnncert import GIE, PIE, Concentration, Problem, Sampling, Specification
 from bnncert.bounds import BOUNDS
-from bnncert.model.box import Box
-from bnncert.evidence.certificate import Certificate
-from bnncert.certification import certificate_for
-from bnncert.model.layers import Dense, Flatten, ReLU, Sigmoid, Tanh
-from bnncert.methods import Method
 from bnncert.concentration.proof import prove
+from bnncert.evidence.certificate import Certificate, certificate_for
+from bnncert.layers import Dense, Flatten, ReLU, Sigmoid, Tanh
+from bnncert.methods import Method
+from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
-from bnncert.posteriors.base import Posterior
 from bnncert.model.specification import ball, class_robust, explicit_box, half_space
+from bnncert.posteriors import LowRankNormal, Mixture, Normal
+from bnncert.posteriors.base import Posterior
 from bnncert_check import ACCEPT, Rejected, Verdict, check_certificate, read_model
 from bnncert_check import arithmetic as ar
 from bnncert_check.activations import default_slopes, image, lines

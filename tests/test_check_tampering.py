@@ -24,11 +24,21 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from scipy.special import ndtr
 
-from bnncert import Box, Mixture, Normal, Problem, certify, save_posterior
-from bnncert.model.layers import Activation, Dense, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert import Box, Problem, certify, save_posterior
+from bnncert.layers import Dense, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
+from bnncert.model.activations import Activation
 from bnncert.model.network import Network, mlp
-from bnncert.model.specification import Region, Specification, ball, class_robust, explicit_box, half_space, output_interval
+from bnncert.model.specification import (
+    Region,
+    Specification,
+    ball,
+    class_robust,
+    explicit_box,
+    half_space,
+    output_interval,
+)
+from bnncert.posteriors import Mixture, Normal
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from bnncert_check.files import digest
 from bnncert_check.model import Model

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Empirical, Normal, load_posterior, mlp, read_certificate, save_posterior
+from bnncert import load_posterior, mlp, read_certificate, save_posterior
 from bnncert import train as training
 from bnncert.cli.main import main
+from bnncert.concentration import refine as refine_module
 from bnncert.data import load_inputs
 from bnncert.files.tensors import read_tensors
-from bnncert.model.layers import Conv2d
-from bnncert.concentration import refine as refine_module
+from bnncert.layers import Conv2d
 from bnncert.model.network import Network, cnn
+from bnncert.posteriors import Empirical, Normal
 from bnncert.posteriors.base import sample
 from bnncert.train import accuracy
 from bnncert.zoo.recipes import posterior_path, shipped_index

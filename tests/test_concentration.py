@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -11,24 +12,31 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-from bnncert import PIE, Concentration, Laplace, LowRankNormal, Mixture, Normal, Problem, certify
-from bnncert.numerics import batching
-from bnncert.concentration import gaussian as gaussian_bounds
-from bnncert.concentration.gaussian import Functional, functional, trace
-from bnncert.posteriors.gaussian import Gaussian
-from bnncert.errors import InputError
-from bnncert.model.layers import Dense, Flatten, ReLU
-from bnncert.concentration import proof as proof_module
-from bnncert.concentration import slopes as slopes_module
+from bnncert import PIE, Concentration, Problem, certify
 from bnncert import estimate as statistical
 from bnncert.attack import project
+from bnncert.concentration import ascent as ascent_module
+from bnncert.concentration import functional as functional_module
+from bnncert.concentration import noise as noise_module
+from bnncert.concentration import proof as proof_module
+from bnncert.concentration import slopes as slopes_module
+from bnncert.concentration import steps as steps_module
+from bnncert.concentration import tails as tails_module
+from bnncert.concentration import trace as trace_module
+from bnncert.concentration.functional import Functional, Trace, functional
 from bnncert.concentration.proof import plain_bounds, prove, row_failures
-from bnncert.estimate import estimate
+from bnncert.concentration.trace import trace
 from bnncert.concentration.upper import refute
+from bnncert.errors import InputError
+from bnncert.estimate import estimate
+from bnncert.layers import Dense, Flatten, ReLU
 from bnncert.model.network import Network, mlp
+from bnncert.model.specification import ball, half_space
+from bnncert.numerics import batching
 from bnncert.numerics.rounding import allow
-from bnncert.model.specification import Region, ball, half_space
 from bnncert.numerics.tails import SPECIAL, expected_magnitude, normal_tail_up
+from bnncert.posteriors import Laplace, LowRankNormal, Mixture, Normal
+from bnncert.posteriors.gaussian import Gaussian
 from scenarios import (
     PIECEWISE_LINEAR,
     claimed,
@@ -118,7 +126,7 @@ def test_shared_noise_that_cancels_is_not_rounded_away() -> None:
         factor, rows = gaussian(4, generator=generator), gaussian(4, generator=generator)
         rows[3] = -(rows[:3] @ factor[:3]) / factor[3]
         posterior = LowRankNormal(torch.zeros_like(factor), torch.zeros_like(factor), factor.reshape(4, 1))
-        found = functional(trace(network, posterior, region, 4.0).steps, region, rows.reshape(1, 1, 4))
+        found = functional(trace(network, posterior, region, 4.0), rows.reshape(1, 1, 4))
         exact = abs(sum(Fraction(a) * Fraction(v) for a, v in zip(rows.tolist(), factor.tolist(), strict=True)))
         assert Fraction(float(found.lipschitz)) >= exact
 
@@ -142,7 +150,7 @@ def test_the_tail_of_the_functional(t: float) -> None:
         network, region = Network(problem.network.input_shape, layers), problem.specification.region
         rows = gaussian(len(region), 2, network.outputs, generator=torch.Generator().manual_seed(seed))
         traced = trace(network, problem.posterior, region, 4.0)
-        found = functional(traced.steps, region, rows)
+        found = functional(traced, rows)
         weights = draw_many(problem.posterior, DRAWS, torch.Generator().manual_seed(seed))
         parameters = network.split(weights)[-1]
         pulled = torch.einsum("bro,sio->sbri", rows, parameters[0])
@@ -281,31 +289,31 @@ def check_all(seeds: range) -> None:
         assert best(planted(p, 0.1)).item() <= 1 - p
 
 
-def std_for_variance(network: Network, posterior: Gaussian) -> list[gaussian_bounds.Noise]:
+def std_for_variance(network: Network, posterior: Gaussian) -> list[noise_module.Noise]:
     return REAL_NOISES(network, Normal(posterior.mean, posterior.std**2))
 
 
-def half_lipschitz(steps: list[gaussian_bounds.Step], region: Region, rows: Tensor) -> Functional:
-    found = REAL_FUNCTIONAL(steps, region, rows)
+def half_lipschitz(traced: Trace, rows: Tensor) -> Functional:
+    found = REAL_FUNCTIONAL(traced, rows)
     return Functional(found.value, found.lipschitz / 2)
 
 
-REAL_NOISES, REAL_FUNCTIONAL = gaussian_bounds.layer_noises, gaussian_bounds.functional
+REAL_NOISES, REAL_FUNCTIONAL = noise_module.layer_noises, functional
 MUTANTS = {
     "the right one": [],
-    "Q of a negative number": [(proof_module, "row_failures", forget_third_case)],
+    "Q of a negative number": [(tails_module, "row_failures", forget_third_case)],
     # without charges a small threshold is free, so it would win
     "no hidden charge": [
-        (gaussian_bounds, "normal_tail_up", torch.zeros_like),
+        (trace_module, "normal_tail_up", torch.zeros_like),
         (proof_module, "THRESHOLDS", (0.1,)),
     ],
-    "σ for σ²": [(gaussian_bounds, "layer_noises", std_for_variance)],
+    "σ for σ²": [(trace_module, "layer_noises", std_for_variance)],
     "E F forgotten": [
-        (gaussian_bounds, "MEAN_OF_HALF_NORMAL", 0.0),
-        (gaussian_bounds, "expected_magnitude", lambda a, _: a.abs()),
+        (steps_module, "MEAN_OF_HALF_NORMAL", 0.0),
+        (functional_module, "expected_magnitude", lambda a, _: a.abs()),
     ],
     "half of L": [(slopes_module, "functional", half_lipschitz)],
-    "region forgotten": [(gaussian_bounds, "expected_magnitude", lambda a, _: 0 * a)],
+    "region forgotten": [(functional_module, "expected_magnitude", lambda a, _: 0 * a)],
 }
 
 
@@ -447,13 +455,14 @@ def test_claims_are_a_little_wider_than_what_was_proved() -> None:
 
 def test_optimised_slopes_are_0_on_relus_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their lower ends are not known: whichever way the optimiser goes, no line may rest on them."""
-    monkeypatch.setattr(torch.optim, "Adam", lambda slopes, lr: torch.optim.SGD(slopes, lr=1e3 * lr, maximize=True))
-    monkeypatch.setattr(slopes_module, "_keep_better", lambda _best, _chosen, found, slopes: (found, slopes))
+    monkeypatch.setattr(torch.optim, "Adam", lambda groups: torch.optim.SGD(groups, lr=1e2, maximize=True))
+    turns = itertools.count()  # each iterate is better than the one before it
+    monkeypatch.setattr(ascent_module, "score", lambda found: 0 * found.value - next(turns))
     found = 0
     for seed in range(20):
         problem = wider(random_problem(seed, activations=(ReLU(),), dense=2), seed)
         traced = trace(problem.network, problem.posterior, problem.specification.region, 4.0)
-        chosen, _ = slopes_module.optimise(problem.network, traced, problem.specification)
+        chosen, _ = slopes_module.optimise(traced, problem.specification)
         for k, slopes in chosen.items():
             off = (traced.steps[k].relaxation.upper_slope == 0).unsqueeze(1).expand_as(slopes)
             found += int(off.sum())

@@ -8,29 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import Concentration, LowRankNormal, Normal, Problem, ball, certify, class_robust
+from bnncert import Concentration, Problem, ball, certify, class_robust
 from bnncert.bounds import BOUNDS, linear
-from bnncert.concentration import gaussian
-from bnncert.model.box import Box
-from bnncert.errors import InputError
-from bnncert.model.layers import (
-    AvgPool2d,
-    Conv2d,
-    Dense,
-    Flatten,
-    Layer,
-    LeakyReLU,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Sigmoid,
-    Tanh,
-    output_shape,
-)
+from bnncert.concentration import trace as tracing
 from bnncert.concentration.proof import plain_bounds
+from bnncert.errors import InputError
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.model.box import Box
+from bnncert.model.layers import Layer, Linear, output_shape
 from bnncert.model.network import Network
-from bnncert.posteriors.base import sample
 from bnncert.numerics.products import pull, spread_bias, through, weight_gradients
+from bnncert.posteriors import LowRankNormal, Normal
+from bnncert.posteriors.base import sample
 from scenarios import gaussian as normals
 from scenarios import sample_box, uniform
 
@@ -103,7 +92,7 @@ def layer_weights(layer: Linear) -> tuple[int, ...]:
 @pytest.mark.parametrize("seed", range(6))
 def test_bounds_equal_those_of_the_dense_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """IBP and LBP over weight boxes, where every neuron has its rows."""
-    monkeypatch.setattr(linear, "worth_rows", lambda _layer, z, _following: torch.ones_like(z.lower.flatten(1)) > 0)
+    monkeypatch.setattr(linear, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0)
     made = problem(seed, network(seed, (ReLU(), LeakyReLU(0.2))[seed % 2], pools=False))
     posterior, spec = made.posterior, made.specification
     assert isinstance(posterior, Normal)
@@ -125,8 +114,8 @@ def test_bounds_equal_those_of_the_dense_network(seed: int, monkeypatch: pytest.
 @pytest.mark.parametrize("seed", range(6))
 def test_concentration_equals_that_of_the_dense_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel shared by all places is a dense layer with one shared coordinate a kernel entry."""
-    monkeypatch.setattr(gaussian, "worth_rows", lambda _layer, z, _following: torch.ones_like(z.lower.flatten(1)) > 0)
-    monkeypatch.setattr(gaussian, "_better", lambda _first, second, _t: second)
+    monkeypatch.setattr(tracing, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0)
+    monkeypatch.setattr(tracing, "_better", lambda _first, second, _t: second)
     made = problem(seed, network(seed, ReLU(), pools=False), std=0.05)
     posterior = made.posterior
     assert isinstance(posterior, Normal)

@@ -12,21 +12,10 @@ from scipy.stats import norm
 from torch import Tensor
 
 from bnncert import (
-    AvgPool2d,
-    Conv2d,
     Decision,
-    Dense,
-    Empirical,
-    Flatten,
     InputError,
-    Laplace,
-    LowRankNormal,
-    MaxPool2d,
-    Mixture,
     Network,
-    Normal,
     Problem,
-    ReLU,
     Specification,
     ball,
     class_robust,
@@ -35,9 +24,11 @@ from bnncert import (
     mlp,
     output_interval,
 )
-from bnncert.concentration.gaussian import Functional
-from bnncert.concentration.moments import output_norms
 from bnncert.concentration import predictive
+from bnncert.concentration.functional import Functional
+from bnncert.concentration.moments import output_norms
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU
+from bnncert.posteriors import Empirical, Laplace, LowRankNormal, Mixture, Normal
 from pages import blocks
 from scenarios import (
     correlated,

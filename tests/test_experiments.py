@@ -9,11 +9,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from bnncert import InputError, experiments
+from bnncert import InputError
 from bnncert.experiments import ALL, EXPERIMENTS, Experiment, Setting, run, subjects
 from bnncert.experiments.fig1 import exact
-from bnncert.experiments.run import Cell, Row, redraw
 from bnncert.experiments.plots import draw_lines
+from bnncert.experiments.run import Cell, Row, redraw
 
 QUICK = Setting(quick=True)
 

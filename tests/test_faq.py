@@ -18,19 +18,17 @@ from bnncert import (
     Concentration,
     Enumeration,
     InputError,
-    Laplace,
-    Normal,
     Problem,
     ball,
     certify,
     class_robust,
     from_torch,
-    full_covariance,
     load_posterior,
     mlp,
     save_posterior,
 )
 from bnncert.cli.main import main
+from bnncert.posteriors import Laplace, Normal, full_covariance
 from bnncert.posteriors.base import Posterior
 from pages import fenced, text
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnncert.certification import certify
+from bnncert import certify
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Sampling
 from bnncert.model.problem import Problem

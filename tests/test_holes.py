@@ -17,16 +17,9 @@ from torch import Tensor
 from bnncert import (
     Box,
     Concentration,
-    Dense,
-    Empirical,
     InputError,
-    LeakyReLU,
-    Mixture,
     Network,
-    Normal,
     Problem,
-    ReLU,
-    Tanh,
     ball,
     certify,
     decide,
@@ -37,11 +30,13 @@ from bnncert import (
     output_interval,
     save_posterior,
 )
-from bnncert.concentration.moments import output_norms
 from bnncert.bounds.relaxations import image, relax
 from bnncert.concentration.domains import Domains, roots, walk_of, whole
+from bnncert.concentration.moments import output_norms
 from bnncert.concentration.proof import prove
-from bnncert.concentration.refine import _traced
+from bnncert.concentration.trace import trace
+from bnncert.layers import Dense, LeakyReLU, ReLU, Tanh
+from bnncert.posteriors import Empirical, Mixture, Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import gaussian, random_network, vector
 
@@ -66,13 +61,13 @@ def test_lines_below_a_leaky_relu_stay_below(slope: float, effort: int) -> None:
 def test_whatever_slopes_a_domain_has_those_within_their_range_are_taken() -> None:
     problem = flat_below_zero(0.25)
     (proof,) = prove(problem, problem.posterior, 0)
-    traced = _traced(problem, problem.posterior, torch.tensor([proof.t], dtype=torch.float64))
+    traced = trace(problem.network, problem.posterior, problem.specification.region, proof.t)
     base = roots(problem, problem.posterior.mean, traced)
     domain = whole(base, torch.tensor([0]), torch.tensor([0]))
     for slopes in (-3.0, 0.0, 0.2):
         wrong = Domains(domain.input, domain.row, domain.splits, domain.slopes * 0 + slopes, domain.multipliers)
         coefficients = walk_of(base, wrong)[1]
-        assert float(coefficients[1]) == 0.25
+        assert float(coefficients[1]) == 0.25  # on what the first layer gives
 
 
 # ---- layers that nobody knows ----------------------------------------------------------------------------------------

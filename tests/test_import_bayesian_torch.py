@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bnncert import InputError, from_torch
-from bnncert.model.layers import Conv2d, Dense, Flatten, MaxPool2d, ReLU, Tanh
+from bnncert.layers import Conv2d, Dense, Flatten, MaxPool2d, ReLU, Tanh
 from importing import (
     DRAWS,
     assert_certified,

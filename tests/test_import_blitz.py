@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bnncert import InputError, from_torch
-from bnncert.model.layers import Conv2d, Dense, Flatten, ReLU
+from bnncert.layers import Conv2d, Dense, Flatten, ReLU
 from importing import assert_certified, assert_dense_moments, assert_same_from_file, assert_survives_its_file, fit
 
 modules = pytest.importorskip("blitz.modules")

@@ -13,8 +13,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from bnncert import Tanh, load_posterior, mlp
+from bnncert import load_posterior, mlp
 from bnncert.importers.conventions import CONVENTIONS
+from bnncert.layers import Tanh
 from test_cli import Run, run  # noqa: F401 (a fixture)
 
 # What each library's layers store, as its own tests in this folder find it.

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from bnncert import Empirical, InputError, Problem, ball, certify, class_robust, from_torch, save_posterior
+from bnncert import InputError, Problem, ball, certify, class_robust, from_torch, save_posterior
 from bnncert.importers.dropout import draw_masks, from_dropout
 from bnncert.importers.module import read
+from bnncert.posteriors import Empirical
 from bnncert_check import ACCEPT, check_certificate, read_model
 from moments import DRAWS, assert_same_moments
 from pages import blocks, run

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bnncert import InputError, LowRankNormal, Normal, mlp
+from bnncert import InputError, mlp
 from bnncert.importers.laplace import from_laplace
-from bnncert.model.layers import Tanh
+from bnncert.layers import Tanh
+from bnncert.posteriors import LowRankNormal, Normal
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from bnncert import InputError
 from bnncert.importers.module import Reading, read
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
 from scenarios import uniform
 
 IMAGE = (2, 9, 8)

@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnncert import Dense, InputError, LowRankNormal, Mixture, Network, Normal, Tanh
+from bnncert import InputError, Network
 from bnncert.importers.numpyro import from_numpyro
 from bnncert.importers.samples import from_samples
+from bnncert.layers import Dense, Tanh
+from bnncert.posteriors import LowRankNormal, Mixture, Normal
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnncert import InputError, Normal, mlp
+from bnncert import InputError, mlp
 from bnncert.importers.posteriors_library import from_posteriors
 from bnncert.importers.samples import from_samples
-from bnncert.model.layers import Tanh
+from bnncert.layers import Tanh
+from bnncert.posteriors import Normal
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnncert import InputError, LowRankNormal, Normal, mlp
+from bnncert import InputError, mlp
 from bnncert.importers.pyro import from_pyro
-from bnncert.model.layers import Tanh
+from bnncert.layers import Tanh
+from bnncert.posteriors import LowRankNormal, Normal
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 

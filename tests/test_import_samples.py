@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from bnncert import InputError, LowRankNormal, Mixture, Normal, mlp
-from bnncert.posteriors.empirical import Empirical
+from bnncert import InputError, mlp
 from bnncert.importers.samples import from_samples, from_swag
+from bnncert.posteriors import LowRankNormal, Mixture, Normal
 from bnncert.posteriors.base import sample
+from bnncert.posteriors.empirical import Empirical
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 from scenarios import gaussian

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bnncert import InputError
 from bnncert.importers.state_dict import from_state_dict
 from bnncert.importers.torch_file import StateDict, load_state_dict
-from bnncert.model.layers import Conv2d, Dense, Flatten, ReLU, Tanh
+from bnncert.layers import Conv2d, Dense, Flatten, ReLU, Tanh
 from test_importers import Bomb
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bnncert import from_torch
-from bnncert.model.layers import Conv2d, Dense, Flatten, ReLU
+from bnncert.layers import Conv2d, Dense, Flatten, ReLU
 from importing import (
     assert_certified,
     assert_dense_moments,

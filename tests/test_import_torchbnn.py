@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bnncert import InputError, from_torch
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, ReLU
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, ReLU
 from importing import assert_certified, assert_dense_moments, assert_same_from_file, assert_survives_its_file, fit
 
 torchbnn = pytest.importorskip("torchbnn")

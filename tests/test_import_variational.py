@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bnncert import InputError, from_torch, load_posterior, save_posterior
 from bnncert.importers.module import read
 from bnncert.importers.variational import parameterisation
-from bnncert.model.layers import Dense, ReLU
+from bnncert.layers import Dense, ReLU
 from importing import assert_certified
 
 

@@ -11,21 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import (
-    InputError,
-    Laplace,
-    LowRankNormal,
-    Mixture,
-    Network,
-    Normal,
-    StudentT,
-    Tanh,
-    TruncatedNormal,
-    Uniform,
-    load_posterior,
-    mlp,
-    save_posterior,
-)
+from bnncert import InputError, Network, load_posterior, mlp, save_posterior
+from bnncert.layers import Tanh
+from bnncert.posteriors import Laplace, LowRankNormal, Mixture, Normal, StudentT, TruncatedNormal, Uniform
 from bnncert.posteriors.base import Posterior
 from scenarios import gaussian, uniform
 

@@ -17,19 +17,17 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
+from bnncert import certify
 from bnncert.bounds import BOUNDS
-from bnncert.numerics import batching
-from bnncert.model.box import Box
-from bnncert.evidence.certificate import Result, read_certificate
-from bnncert.certification import certify
-from bnncert.files.digest import canonical_json
+from bnncert.boxes.growth import gradient_signs, grow
 from bnncert.errors import InputError
-from bnncert.model.layers import Dense, ReLU
+from bnncert.evidence.boxes import Growth
+from bnncert.evidence.certificate import Result, read_certificate
+from bnncert.files.digest import canonical_json
+from bnncert.layers import Dense, ReLU
 from bnncert.methods import GIE, PIE, Sampling
-from bnncert.boxes.growth import Rule, gradient_signs, grow
+from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Normal
 from bnncert.model.problem import Problem
 from bnncert.model.specification import (
     Region,
@@ -40,6 +38,9 @@ from bnncert.model.specification import (
     half_space,
     output_interval,
 )
+from bnncert.numerics import batching
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.independent import Normal
 from scenarios import claimed, paper_example, paper_probability, random_network, random_posterior, vector
 
 BoxMethod = Sampling | PIE | GIE
@@ -117,7 +118,7 @@ def test_pie_boxes_hold_the_sampling_boxes(seed: int) -> None:
     problem, options = paper_example(), {"samples": 5, "step": 0.5, "budget": PLENTY}
     (fixed,), _ = grow(problem, Sampling(**options).plan(), seed)
     (grown,), _ = grow(problem, PIE(**options).plan(), seed)
-    rule, spread = Rule(0.5), problem.posterior.spread
+    rule, spread = Growth(0.5), problem.posterior.spread
     assert [box.draw for box in fixed] == [box.draw for box in grown]
     for small, large in zip(fixed, grown, strict=True):
         assert torch.equal(small.center, large.center)
@@ -262,12 +263,12 @@ def test_an_input_may_spend_its_budget_on_several_centres() -> None:
 def test_growth_rates_by_hand() -> None:
     """λ = 1/2, ρ = 1/5, σ = (2, 4, 8), gradient (-, 0, +): v⁻ = λσ (6/5, 6/5, 1) and v⁺ = λσ (1, 6/5, 6/5)."""
     spread, signs = vector(2, 4, 8), torch.tensor([-1, 0, 1], dtype=torch.int8)
-    down, up = Rule(0.5, 0.2).rates(spread, signs)
+    down, up = Growth(0.5, 0.2).rates(spread, signs)
     assert down.tolist() == pytest.approx([1.2, 2.4, 4.0], rel=1e-15)
     assert up.tolist() == pytest.approx([1.0, 2.4, 4.8], rel=1e-15)
-    down, up = Rule(0.5, 0.2, zero_gradient_only=True).rates(spread, signs)
+    down, up = Growth(0.5, 0.2, zero_gradient_only=True).rates(spread, signs)
     assert down.tolist() == up.tolist() == pytest.approx([1.0, 2.4, 4.0], rel=1e-15)
-    down, up = Rule(0.5).rates(spread, None)
+    down, up = Growth(0.5).rates(spread, None)
     assert down.tolist() == up.tolist() == [1.0, 2.0, 4.0]
 
 

@@ -16,9 +16,9 @@ import torch
 from mpmath import mpf
 from torch import Tensor
 
+from bnncert.boxes.union import overlap, union_mass
 from bnncert.model.box import Box
 from bnncert.posteriors.independent import DOWN, UP, Independent, Normal
-from bnncert.boxes.union import overlap, union_mass
 from test_posterior import vector
 from test_union import exact_union
 

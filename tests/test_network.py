@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
-from bnncert.model.layers import Activation, Dense, Flatten, Layer, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation
+from bnncert.model.layers import Layer
 from bnncert.model.network import Network, from_description, mlp
 from scenarios import ACTIVATIONS, gaussian, random_network, vector
 

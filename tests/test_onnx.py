@@ -28,8 +28,8 @@ from bnncert import (
     save_posterior,
 )
 from bnncert.importers.onnx import from_onnx, read_onnx
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
-from bnncert.results import result_folder
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.results.folder import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from pages import blocks, fenced, text
 from test_cli import Run, run  # noqa: F401 (a fixture)

@@ -10,15 +10,15 @@ import pytest
 import torch
 from scipy import stats
 
+from bnncert import certify
 from bnncert.bounds import BOUNDS
-from bnncert.model.box import Box
-from bnncert.certification import certify
-from bnncert.model.layers import Dense, ReLU, Tanh
+from bnncert.layers import Dense, ReLU, Tanh
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
+from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
-from bnncert.posteriors.independent import Independent, Laplace, Normal, StudentT, Uniform
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, class_robust, explicit_box, half_space
+from bnncert.posteriors.independent import Independent, Laplace, Normal, StudentT, Uniform
 from scenarios import gaussian, uniform, vector
 
 METHODS: dict[str, Sampling | PIE | GIE] = {

@@ -16,10 +16,20 @@ from mpmath import mpf
 from scipy import stats
 from torch import Tensor
 
-from bnncert.model.box import Box
 from bnncert.errors import InputError
+from bnncert.model.box import Box
 from bnncert.posteriors.base import sample
-from bnncert.posteriors.independent import DOWN, FAMILIES, UP, Independent, Laplace, Normal, StudentT, TruncatedNormal, Uniform
+from bnncert.posteriors.independent import (
+    DOWN,
+    FAMILIES,
+    UP,
+    Independent,
+    Laplace,
+    Normal,
+    StudentT,
+    TruncatedNormal,
+    Uniform,
+)
 
 INF = math.inf
 KINDS = {kind.family: kind for kind in (Normal, Uniform, TruncatedNormal, Laplace, StudentT)}

@@ -110,7 +110,9 @@ def test_nothing_rests_on_an_assertion(file: Path) -> None:
 
 OPTIMISED = """
 import json, math, torch
-from bnncert import GIE, PIE, Box, Dense, InputError, Network, Normal, Problem, ReLU, Sampling
+from bnncert import GIE, PIE, Box, InputError, Network, Problem, Sampling
+from bnncert.layers import Dense, ReLU
+from bnncert.posteriors import Normal
 from bnncert import ball, certify, half_space
 
 one = torch.ones(1, 1, dtype=torch.float64)

@@ -9,17 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import Concentration, InputError, Normal, Problem, certify
-from bnncert.concentration.gaussian import trace
-from bnncert.model.layers import Activation, ReLU, Sigmoid, Tanh
-from bnncert.methods import bisection, concentration
-from bnncert.methods import refine as refine_module
+from bnncert import Concentration, InputError, Problem, certify
 from bnncert.concentration.bisection import bisect
 from bnncert.concentration.domains import Domains, Tightened, evaluate, halves, roots, tighten, whole
 from bnncert.concentration.proof import Proof, prove
 from bnncert.concentration.refine import Limits, Refined, refine
+from bnncert.concentration.trace import trace
+from bnncert.layers import ReLU, Sigmoid, Tanh
+from bnncert.methods import bisection, concentration
+from bnncert.methods import refine as refine_module
+from bnncert.model.activations import Activation
 from bnncert.model.network import mlp
 from bnncert.model.specification import ball, class_robust, half_space, output_interval
+from bnncert.posteriors import Normal
 from scenarios import PIECEWISE_LINEAR, gaussian, random_problem, sample_region, uniform, vector
 from test_concentration import DRAWS, assert_below_truth, correlated, draw_many, wider
 

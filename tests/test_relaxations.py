@@ -11,9 +11,10 @@ import mpmath
 import pytest
 import torch
 
-from bnncert.bounds.relaxations import Relaxation, image, relax, tanh_intercept
+from bnncert.bounds.relaxations import Relaxation, image, relax, smooth_intercept
+from bnncert.layers import LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation
 from bnncert.model.box import Box
-from bnncert.model.layers import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from scenarios import ACTIVATIONS, PIECEWISE_LINEAR, vector
 
 TINY, SUBNORMAL, NEXT = 1e-300, 5e-324, math.nextafter(1.0, 2.0)
@@ -177,7 +178,7 @@ def test_tanh_intercept_holds_for_any_slope() -> None:
     ]
     with mpmath.workdps(60):
         for l, u in ends:
-            found = tanh_intercept(vector(*slopes), vector(*[l] * len(slopes)), vector(*[u] * len(slopes)))
+            found = smooth_intercept(Tanh(), vector(*slopes), vector(*[l] * len(slopes)), vector(*[u] * len(slopes)))
             for slope, intercept in zip(slopes, found.tolist(), strict=True):
                 for i in range(101):
                     z = mpmath.mpf(l) + (mpmath.mpf(u) - mpmath.mpf(l)) * i / 100

@@ -25,15 +25,9 @@ from bnncert import (
     PIE,
     Box,
     Concentration,
-    Dense,
     InputError,
-    LowRankNormal,
-    Mixture,
     Network,
-    Normal,
     Problem,
-    ReLU,
-    Uniform,
     ball,
     certify,
     class_robust,
@@ -41,15 +35,17 @@ from bnncert import (
     mlp,
     save_posterior,
 )
-from bnncert.cli.main import main
 from bnncert.cli.display import percent
+from bnncert.cli.main import main
+from bnncert.layers import Dense, ReLU
+from bnncert.posteriors import LowRankNormal, Mixture, Normal, Uniform
 from bnncert.posteriors.base import Posterior
 from bnncert.report.cross_section import CODES, REACH, SIDE, STEP, CrossSection, cross_section, dangerous_plane
 from bnncert.report.entries import Entry, Picture
 from bnncert.report.evidence import in_words, row_in_words
 from bnncert.report.page import BYTES_EACH, RADII, render, write_report
 from bnncert.report.pictures import as_image, difference, png, shrink, to_pixels, value_range
-from bnncert.results import StoredResult, read_results, result_folder
+from bnncert.results.folder import StoredResult, read_results, result_folder
 from report_folders import at_radii, fields, header, verdicts, write_folder
 from scenarios import gaussian, vector
 
@@ -865,7 +861,7 @@ def test_correlated_weights_and_mixtures() -> None:
 
 
 def test_convolutions_are_walked_too() -> None:
-    from bnncert import Conv2d, Flatten, MaxPool2d
+    from bnncert.layers import Conv2d, Flatten, MaxPool2d
 
     network = Network((1, 8, 8), (Conv2d(1, 2, 3), ReLU(), MaxPool2d(2), Flatten(), Dense(18, 3)))
     generator = torch.Generator().manual_seed(1)

@@ -281,8 +281,10 @@ def test_cross_sections_are_drawn(browser: Any, tmp_path: Path) -> None:
     """The networks y = w0 x + w1, of which the boxes of PIE hold some."""
     import torch
 
-    from bnncert import PIE, Dense, Network, Normal, Problem, ball, certify, half_space, save_posterior
-    from bnncert.results import result_folder
+    from bnncert import PIE, Network, Problem, ball, certify, half_space, save_posterior
+    from bnncert.layers import Dense
+    from bnncert.posteriors import Normal
+    from bnncert.results.folder import result_folder
 
     one = torch.ones(1, 1, dtype=torch.float64)
     network = Network((1,), (Dense(1, 1),))

@@ -12,10 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert.model.box import Box
 from bnncert.errors import InputError
+from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
-from bnncert.posteriors.independent import Normal
 from bnncert.model.problem import Problem
 from bnncert.model.specification import (
     NORMS,
@@ -27,6 +26,7 @@ from bnncert.model.specification import (
     half_space,
     output_interval,
 )
+from bnncert.posteriors.independent import Normal
 from scenarios import gaussian, random_region, sample_region, vector
 
 ONE = vector(1.0).reshape(1, 1)

@@ -14,7 +14,8 @@ from scipy import integrate, optimize
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.model.layers import Activation, AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation
 from bnncert.model.network import Network, mlp
 from bnncert.posteriors.base import sample
 from bnncert.posteriors.independent import Normal

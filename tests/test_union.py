@@ -17,10 +17,10 @@ import torch
 from mpmath import mpf
 
 import bnncert.boxes.union
+from bnncert.boxes.union import Union, heaviest, overlap, separated, separating_weight, union_mass
 from bnncert.model.box import Box
 from bnncert.posteriors.base import sample
 from bnncert.posteriors.independent import DOWN, Independent, Laplace, Normal, Uniform
-from bnncert.boxes.union import Union, heaviest, overlap, separated, separating_weight, union_mass
 from test_posterior import exact_interval_log, exact_log, vector
 
 RULES = ["cells", "inclusion-exclusion", "bonferroni"]

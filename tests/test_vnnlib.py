@@ -16,12 +16,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import Concentration, InputError, Network, Normal, Problem, certify, mlp, save_posterior
-from bnncert.evidence.certificate import answer, jointly
+from bnncert import Concentration, InputError, Network, Problem, certify, mlp, save_posterior
 from bnncert.importers import smtlib
 from bnncert.importers.vnnlib import CONJUNCTION, ROUNDED_BOX, ROUNDED_ROWS, Query, load_vnnlib, parse
-from bnncert.model.layers import Dense, Flatten, Layer
-from bnncert.results import result_folder
+from bnncert.layers import Dense, Flatten
+from bnncert.model.layers import Layer
+from bnncert.posteriors import Normal
+from bnncert.results.answers import answer, jointly
+from bnncert.results.folder import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from pages import blocks
 from scenarios import gaussian, random_network, random_posterior, vector

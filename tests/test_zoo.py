@@ -20,16 +20,17 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from bnncert import load_posterior, zoo
+from bnncert import load_posterior
 from bnncert import train as training
 from bnncert.cli.main import main
 from bnncert.data import PUBLISHED, Dataset, load_inputs
 from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors
-from bnncert.model.layers import Conv2d, Dense
+from bnncert.layers import Conv2d, Dense
 from bnncert.model.network import Network, mlp
 from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop
+from bnncert.zoo import recipes as zoo
 from bnncert.zoo.recipes import ZOO, Recipe, fit_recipe, posterior_path, recipe, shipped_index
 from scenarios import data_folder
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnncert.numerics.batching import in_batches
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Region
+from bnncert.numerics.batching import in_batches
 
 TARGETS = 3  # rivals attacked one by one
 SHRINK = 1 - 2.0**-40  # of a ball's radius: a point that rounds to the surface stays inside

@@ -14,16 +14,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bnncert.attack import pgd
 from bnncert.bounds import linear
-from bnncert.model.box import Box
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.evidence.networks import Networks
-from bnncert.attack import pgd
-from bnncert.outcome import Outcome
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
+from bnncert.outcome import Outcome
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.empirical import Empirical
 
 ATTACKED_AT_ONCE = 10  # networks
 

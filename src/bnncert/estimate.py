@@ -13,12 +13,12 @@ import torch
 from scipy.special import betainccinv, betaincinv
 from torch import Tensor
 
-from bnncert.bounds import linear
-from bnncert.model.box import Box
-from bnncert.errors import InputError
 from bnncert.attack import pgd
-from bnncert.posteriors.base import sample
+from bnncert.bounds import linear
+from bnncert.errors import InputError
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
+from bnncert.posteriors.base import sample
 
 ATTACKED_AT_ONCE = 10  # networks
 

@@ -1,13 +1,13 @@
 """Methods: how to bound the probability of safe weights; each is a frozen set of options with one call."""
 
-from bnncert.posteriors.empirical import Empirical
-from bnncert.concentration.method import Concentration
-from bnncert.enumeration import Enumeration
 from bnncert.boxes.gie import GIE
-from bnncert.outcome import Method, Outcome
 from bnncert.boxes.pie import PIE
 from bnncert.boxes.sampling import Sampling
+from bnncert.concentration.method import Concentration
+from bnncert.enumeration import Enumeration
+from bnncert.outcome import Method, Outcome
 from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.empirical import Empirical
 
 METHODS: dict[str, type[Concentration] | type[Enumeration] | type[Sampling] | type[PIE] | type[GIE]] = {
     method.name: method for method in (Concentration, Enumeration, Sampling, PIE, GIE)

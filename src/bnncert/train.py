@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bnncert.files.digest import digest
 from bnncert.errors import InputError
+from bnncert.files.digest import digest
 from bnncert.files.tensors import read_tensors, write_tensors
 from bnncert.model.layers import Conv2d, Dense, Layer
 from bnncert.model.maps import apply

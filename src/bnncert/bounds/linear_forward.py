@@ -17,18 +17,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.numerics.batching import slices
 from bnncert.bounds.interval import interval_rows
 from bnncert.bounds.linear import box_for, bytes_each
 from bnncert.bounds.relaxations import Relaxation, relax
-from bnncert.model.box import Box
 from bnncert.errors import InputError
 from bnncert.model.activations import ACTIVATIONS
+from bnncert.model.box import Box
 from bnncert.model.layers import Dense, Flatten
 from bnncert.model.network import Network
+from bnncert.model.specification import Region
+from bnncert.numerics.batching import slices
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, gamma
-from bnncert.model.specification import Region
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from typing import ClassVar
 from bnncert.boxes.cover import cover
 from bnncert.boxes.growth import Plan
 from bnncert.evidence.boxes import Growth
-from bnncert.outcome import Outcome
 from bnncert.model.problem import Problem
+from bnncert.outcome import Outcome
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Independent
 

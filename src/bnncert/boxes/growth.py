@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds import BOUNDS, linear
-from bnncert.numerics.batching import slices
-from bnncert.model.box import Box
-from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.evidence.boxes import Grown, Growth, grown
-from bnncert.posteriors.base import sample
-from bnncert.posteriors.independent import Independent
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
+from bnncert.numerics.batching import slices
+from bnncert.posteriors.base import sample
+from bnncert.posteriors.empirical import Empirical
+from bnncert.posteriors.independent import Independent
 
 Test: TypeAlias = Callable[[Tensor, int], Tensor]
 RowBounds: TypeAlias = Callable[[Tensor, Box], Tensor]

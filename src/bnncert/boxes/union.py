@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from bnncert.model.box import Box, intersect
-from bnncert.posteriors.independent import UP, Independent
 from bnncert.numerics.rounding import UNIT
+from bnncert.posteriors.independent import UP, Independent
 
 NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from bnncert.ask import labels_of
 from bnncert.campaign.schema import Campaign
 from bnncert.campaign.work import NOTHING, Bounds, Job, Row, Task, compute, improved
 from bnncert.data import load_inputs
-from bnncert.files.digest import canonical_json, digest
 from bnncert.errors import InputError
+from bnncert.files.digest import canonical_json, digest
 from bnncert.importers import load_posterior
 from bnncert.methods import Method
 from bnncert.model.network import Network
-from bnncert.posteriors.base import Posterior
 from bnncert.model.problem import Problem
-from bnncert.ask import labels_of
+from bnncert.posteriors.base import Posterior
 from bnncert.question import selection
 from bnncert.results.rows import Answer, Status
 from bnncert.version import __version__

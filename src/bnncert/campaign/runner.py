@@ -22,8 +22,8 @@ from bnncert.campaign.plan import Chunk, Missing, Plan, bundle_name
 from bnncert.campaign.progress import Progress, Show
 from bnncert.campaign.store import Store, stored_row
 from bnncert.campaign.work import NOTHING, Bounds, Computed, Row, compute, improved
-from bnncert.files.digest import digest
 from bnncert.errors import InputError
+from bnncert.files.digest import digest
 from bnncert.results.rows import Status
 
 BEAT = 5.0  # seconds between two signs of life

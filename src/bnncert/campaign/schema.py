@@ -11,10 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from bnncert.ask import method_named
 from bnncert.concentration.method import BRANCHING, EFFORTS
 from bnncert.errors import InputError
 from bnncert.methods import Concentration, Method
-from bnncert.ask import method_named
 from bnncert.question import Question, closest, require_kind
 
 ASKED = {field.name: field.metadata.get("kinds", (str,)) for field in dataclasses.fields(Question)}

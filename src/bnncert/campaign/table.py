@@ -13,9 +13,9 @@ from typing import Any
 
 from bnncert.campaign.bundle import BUNDLES
 from bnncert.campaign.store import KEPT, WHERE, Store
-from bnncert.results.answers import answer
 from bnncert.errors import InputError
 from bnncert.files.tensors import write_atomically
+from bnncert.results.answers import answer
 from bnncert.results.folder import RESULTS
 from bnncert.results.rows import Answer, columns
 from bnncert.version import __version__

@@ -12,21 +12,21 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bnncert.campaign.bundle import member_name, pack
 from bnncert._certify import certify
-from bnncert.files.digest import digest
+from bnncert.ask import repeated, specification
+from bnncert.campaign.bundle import member_name, pack
 from bnncert.errors import InputError
+from bnncert.files.digest import digest
 from bnncert.importers import load_posterior
-from bnncert.numerics.memory import keep_freed_memory
 from bnncert.methods import Method
 from bnncert.model.network import Network
-from bnncert.posteriors.base import Posterior
 from bnncert.model.problem import Problem
-from bnncert.ask import repeated, specification
+from bnncert.model.specification import Specification
+from bnncert.numerics.memory import keep_freed_memory
+from bnncert.posteriors.base import Posterior
 from bnncert.question import Question
 from bnncert.results.answers import answer
 from bnncert.results.rows import Answer, Result, Status
-from bnncert.model.specification import Specification
 
 Bounds: TypeAlias = tuple[float, float]
 NOTHING: Bounds = (0.0, 1.0)

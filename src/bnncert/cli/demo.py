@@ -10,16 +10,16 @@ from rich.table import Table
 from torch import Tensor
 
 from bnncert._certify import certify
-from bnncert.data import load_inputs
 from bnncert.console import percent, progress
+from bnncert.data import load_inputs
 from bnncert.errors import InputError
 from bnncert.importers import save_posterior
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.model.network import Network, mlp
-from bnncert.posteriors.independent import Normal
 from bnncert.model.problem import Problem
-from bnncert.results.folder import result_folder
 from bnncert.model.specification import ball, class_robust
+from bnncert.posteriors.independent import Normal
+from bnncert.results.folder import result_folder
 from bnncert.train import BayesByBackprop, accuracy, train
 
 RECIPE = BayesByBackprop(epochs=60, learning_rate=1e-2, kl_weight=1e-6, initial_std=4e-3)

@@ -14,7 +14,7 @@ from bnncert.console import percent
 from bnncert.estimate import Estimate
 from bnncert.importers import Query
 from bnncert.results.answers import answer
-from bnncert.results.rows import Decision, Result, Status
+from bnncert.results.rows import Decision, Result
 
 SHOWN = 25  # rows of the table; all of them are in results.jsonl
 

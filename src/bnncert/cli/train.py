@@ -68,9 +68,9 @@ def posterior_path(out: Path) -> None:
 
 def _architecture(name: str, hidden: str, data: str) -> Network:
     """The network asked for, of the data set's sizes."""
+    from bnncert.ask import labels_of
     from bnncert.data import load_inputs
     from bnncert.model.network import cnn, mlp
-    from bnncert.ask import labels_of
     from bnncert.question import whole_numbers
 
     examples = load_inputs(data, "train")

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.walk import walk
-from bnncert.model.box import Box
-from bnncert.posteriors.gaussian import Gaussian
 from bnncert.concentration.proof import prove
 from bnncert.concentration.refine import CLOSED, Limits, Refined
 from bnncert.concentration.trace import trace
 from bnncert.evidence.concentration import Cut, Proof
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
-from bnncert.numerics.rounding import UNIT
 from bnncert.model.specification import Specification
+from bnncert.numerics.rounding import UNIT
+from bnncert.posteriors.gaussian import Gaussian
 
 LOW = 8  # dimensions at most
 AT_ONCE = 256  # parts cut in a round, of all inputs

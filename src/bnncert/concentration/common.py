@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnncert.concentration.domains import Domains, Roots, walk_of
 from bnncert.concentration.steps import NoisyLinear
 from bnncert.evidence.concentration import Common
 from bnncert.model.layers import Dense
-from bnncert.concentration.domains import Domains, Roots, walk_of
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import UNIT, gamma
 from bnncert.numerics.tails import normal_tail_up

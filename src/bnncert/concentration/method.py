@@ -18,8 +18,8 @@ from bnncert.evidence.concentration import Concentration as Evidence
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome
-from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.gaussian import GAUSSIAN, Gaussian, Mixture, gaussian_parts
 
 EFFORTS = (0, 1, 2, 3)

@@ -20,18 +20,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bnncert.numerics.batching import in_batches
-from bnncert.concentration.functional import Functional
 from bnncert.concentration.common import MOST_LEAVES, WORTH, applies, common_failure
 from bnncert.concentration.domains import Domains, Tightened, halves, roots, tighten, whole
+from bnncert.concentration.functional import Functional
 from bnncert.concentration.proof import GRADIENTS, bytes_a_row_each, proofs_of
 from bnncert.concentration.slopes import evaluate
 from bnncert.concentration.tails import row_failures
 from bnncert.concentration.trace import trace
 from bnncert.evidence.concentration import Common, Proof, Tree
 from bnncert.model.problem import Problem
-from bnncert.posteriors.gaussian import Gaussian
+from bnncert.numerics.batching import in_batches
 from bnncert.numerics.rounding import UNIT
+from bnncert.posteriors.gaussian import Gaussian
 
 ROOT_ITERATIONS, ITERATIONS = 40, 15
 CLOSED = 1e-9  # failure of a leaf below which it is not split

@@ -12,15 +12,15 @@ import math
 import torch
 from torch import Tensor
 
-from bnncert.numerics.batching import in_batches
-from bnncert.posteriors.gaussian import Gaussian
 from bnncert.attack import pgd, project
 from bnncert.concentration.proof import prove
 from bnncert.evidence.concentration import Refutation
-from bnncert.posteriors.base import sample
 from bnncert.model.problem import Problem
-from bnncert.numerics.rounding import UNIT
 from bnncert.model.specification import Specification, ball
+from bnncert.numerics.batching import in_batches
+from bnncert.numerics.rounding import UNIT
+from bnncert.posteriors.base import sample
+from bnncert.posteriors.gaussian import Gaussian
 
 SAMPLED = 4  # networks whose counterexamples are tried beside the mean network's
 

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from bnncert.data import load_inputs
 from bnncert.errors import InputError
+from bnncert.experiments.plots import draw_bars
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import ceiling, certified
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Concentration, Method
-from bnncert.experiments.plots import draw_bars
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
 from bnncert.zoo.recipes import posterior_path

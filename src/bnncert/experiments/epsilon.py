@@ -6,10 +6,10 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import BOX_METHODS, Subject, ceiling, certified, first
 from bnncert.methods import Concentration, Method
-from bnncert.experiments.plots import draw_lines
 
 FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 METHODS: dict[str, Method] = {

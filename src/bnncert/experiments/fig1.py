@@ -10,16 +10,16 @@ from matplotlib.figure import Figure
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.model.layers import Dense, ReLU
-from bnncert.methods import GIE, PIE, Sampling
 from bnncert.boxes.growth import grow
-from bnncert.model.network import Network
+from bnncert.boxes.union import union_mass
 from bnncert.experiments.plots import draw_covers
-from bnncert.posteriors.independent import Normal
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.methods import GIE, PIE, Sampling
+from bnncert.model.layers import Dense, ReLU
+from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, half_space
-from bnncert.boxes.union import union_mass
+from bnncert.posteriors.independent import Normal
 
 SEED, EXTENT = 1, (-3.5, 3.5)  # four draws that differ enough to show the methods
 METHODS: dict[str, Sampling | PIE | GIE] = {

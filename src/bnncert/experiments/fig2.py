@@ -13,15 +13,15 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bnncert.bounds import BOUNDS
-from bnncert.model.box import Box
 from bnncert._certify import certify
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import BOX_METHODS, SEED, first
+from bnncert.bounds import BOUNDS
 from bnncert.boxes.growth import grow
 from bnncert.experiments.plots import draw_covers
-from bnncert.posteriors.independent import Normal
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.experiments.subjects import BOX_METHODS, SEED, first
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
+from bnncert.posteriors.independent import Normal
 
 SIDE = 31  # networks along each side of the plane
 

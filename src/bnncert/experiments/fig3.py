@@ -6,10 +6,10 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import Subject, certified, several
 from bnncert.methods import GIE
-from bnncert.experiments.plots import draw_lines
 
 RHOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 

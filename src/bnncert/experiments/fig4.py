@@ -6,12 +6,12 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import SEED, Subject, several
-from bnncert.methods import PIE
 from bnncert.boxes.growth import grow, independent
 from bnncert.evidence.boxes import grown
 from bnncert.experiments.plots import draw_lines
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.experiments.subjects import SEED, Subject, several
+from bnncert.methods import PIE
 
 SHOWN = 20  # iterations
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.plots import draw_noise
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
 
 SIGMA, INPUTS, FAILURE = 0.01, 784, 1e-3
 

@@ -6,10 +6,10 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from bnncert.experiments.plots import draw_bars
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import PAPER, Subject, ceiling, certified, subjects
 from bnncert.methods import Concentration
-from bnncert.experiments.plots import draw_bars
 
 FACTORS = (1, 2, 4)
 

@@ -10,13 +10,13 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import SEED, Subject, subjects
 from bnncert.concentration.method import gaussian_components
 from bnncert.concentration.proof import prove
 from bnncert.concentration.refine import Limits, refine
 from bnncert.concentration.upper import refute
 from bnncert.experiments.plots import draw_intervals
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.experiments.subjects import SEED, Subject, subjects
 from bnncert.model.problem import Problem
 
 FACTOR, SECONDS, NODES = 4, 60.0, 10**6

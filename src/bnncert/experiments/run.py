@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 
 from bnncert.console import progress
 from bnncert.errors import InputError
-from bnncert.files.tensors import write_atomically
 from bnncert.experiments.plots import save_figure
+from bnncert.files.tensors import write_atomically
 from bnncert.version import __version__
 
 Row: TypeAlias = dict[str, Any]  # JSON values

@@ -11,11 +11,11 @@ import torch
 from matplotlib.figure import Figure
 
 from bnncert.bounds import BOUNDS
-from bnncert.model.box import Box
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import PAPER, Subject, subjects
 from bnncert.boxes.growth import gradient_signs, independent
 from bnncert.experiments.plots import draw_bars
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.experiments.subjects import PAPER, Subject, subjects
+from bnncert.model.box import Box
 
 REPEATS, CALLS = 5, 50  # bound calls an image, as everywhere
 

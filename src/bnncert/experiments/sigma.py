@@ -6,10 +6,10 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import Subject, ceiling, certified, first
 from bnncert.methods import GIE, Concentration, Method
-from bnncert.experiments.plots import draw_lines
 
 SCALES = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 200.0, 400.0)
 METHODS: dict[str, Method] = {"GIE": GIE(samples=1), "concentration": Concentration(upper=True)}

@@ -8,14 +8,14 @@ from functools import partial
 import torch
 from matplotlib.figure import Figure
 
+from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import certified
 from bnncert.methods import PIE, Concentration, Method
 from bnncert.model.network import mlp
-from bnncert.experiments.plots import draw_lines
-from bnncert.posteriors.independent import Normal
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
+from bnncert.posteriors.independent import Normal
 
 WIDTHS, DEPTHS = (32, 64, 128, 256, 512), (1, 2, 3)
 METHODS: dict[str, Method] = {"PIE": PIE(samples=1, budget=10), "concentration": Concentration(effort=0)}

@@ -14,17 +14,17 @@ from pathlib import Path
 from torch import Tensor
 
 from bnncert._certify import certify
+from bnncert.attack import surviving
 from bnncert.data import Dataset, load_inputs
 from bnncert.errors import InputError
 from bnncert.experiments.run import Setting
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Method, Sampling
-from bnncert.attack import surviving
 from bnncert.model.network import Network
-from bnncert.posteriors.base import sample
-from bnncert.posteriors.independent import Normal
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
+from bnncert.posteriors.base import sample
+from bnncert.posteriors.independent import Normal
 from bnncert.zoo.recipes import posterior_path
 
 SEED = 0

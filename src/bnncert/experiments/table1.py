@@ -11,12 +11,12 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import PAPER, Subject, ceiling, certified, subjects
-from bnncert.model.layers import Conv2d
-from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.attack import surviving
 from bnncert.experiments.plots import draw_bars
+from bnncert.experiments.run import Cell, Experiment, Row, Setting
+from bnncert.experiments.subjects import PAPER, Subject, ceiling, certified, subjects
+from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
+from bnncert.model.layers import Conv2d
 
 WIDTHS = (4.5, 5.0, 5.5, 6.0, 8.0, 10.0)
 PGD_EPS = 0.05

@@ -14,8 +14,8 @@ from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
-from bnncert.files.digest import canonical_json
 from bnncert.errors import InputError
+from bnncert.files.digest import canonical_json
 
 KEY = "bnncert"  # the one metadata key: with more than one the bytes would not be deterministic
 

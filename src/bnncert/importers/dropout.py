@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import Dropout, Reading, read
@@ -25,6 +24,7 @@ from bnncert.importers.named import refuse_bayesian
 from bnncert.importers.tracing import own_parameters
 from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
 from bnncert.model.network import Network
+from bnncert.posteriors.empirical import Empirical
 
 LARGEST = 2**28  # numbers in the samples: 2 GiB
 

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bnncert.posteriors.gaussian import Gaussian, full_covariance
 from bnncert.errors import InputError
 from bnncert.importers.named import Named, check_factor, named, unpacked
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
+from bnncert.posteriors.gaussian import Gaussian, full_covariance
 
 INSTEAD = "use hessian_structure='diag' or subset_of_weights='last_layer'"
 

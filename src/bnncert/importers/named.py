@@ -11,11 +11,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.errors import InputError
 from bnncert.importers.module import Reading, Source, Values, read
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
+from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
 
 Target: TypeAlias = Network | nn.Module

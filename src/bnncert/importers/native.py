@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnncert.posteriors.gaussian import LowRankNormal, Mixture
-from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors, write_tensors
 from bnncert.model.network import Network, from_description
 from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.empirical import Empirical
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture
 from bnncert.posteriors.independent import FAMILIES, Normal
 
 SCHEMA = "bnncert-posterior/1"

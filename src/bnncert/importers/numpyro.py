@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnncert.posteriors.gaussian import Gaussian
 from bnncert.errors import InputError
 from bnncert.importers.named import Named, Target, announce_certain, check_factor, check_names, named, unpacked
 from bnncert.model.network import Network
+from bnncert.posteriors.gaussian import Gaussian
 
 
 def from_numpyro(

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from bnncert.posteriors.gaussian import Gaussian
 from bnncert.errors import InputError
 from bnncert.importers.named import Named, announce_certain, check_factor, named, unpacked
 from bnncert.model.network import Network
+from bnncert.posteriors.gaussian import Gaussian
 
 
 def from_pyro(guide: Any, net: nn.Module, input_shape: Sequence[int] | None = None) -> tuple[Network, Gaussian]:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bnncert.posteriors.gaussian import Gaussian
-from bnncert.posteriors.empirical import Empirical
 from bnncert.errors import InputError
 from bnncert.importers.named import Target, announce_certain, check_names, named
 from bnncert.model.network import Network
+from bnncert.posteriors.empirical import Empirical
+from bnncert.posteriors.gaussian import Gaussian
 
 Samples: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Tensor]]
 VARIANCE = 1e-30  # the least that SWAG's own sampling lets a variance be

@@ -26,9 +26,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bnncert.model.box import Box
 from bnncert.errors import InputError
 from bnncert.importers.smtlib import Formula, Group, Inequality, commands, conjunction, head, normal_form, refusal
+from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.model.specification import Region, Specification, explicit_box
 

@@ -8,11 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from bnncert.files.digest import digest
 from bnncert.errors import InputError
+from bnncert.files.digest import digest
 from bnncert.model.network import Network
-from bnncert.posteriors.base import Posterior
 from bnncert.model.specification import Specification
+from bnncert.posteriors.base import Posterior
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from bnncert.errors import InputError
+from bnncert.files.digest import digest
 from bnncert.model.box import Box
 from bnncert.model.norms import NORMS
-from bnncert.files.digest import digest
-from bnncert.errors import InputError
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, UNIT, gamma, round_down, round_up
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnncert.files.digest import digest
 from bnncert.errors import InputError
+from bnncert.files.digest import digest
 from bnncert.posteriors.base import Posterior, validate
 from bnncert.posteriors.independent import Normal
 

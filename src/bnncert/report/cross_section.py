@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnncert.numerics.batching import in_batches, slices
 from bnncert.model.box import Box
-from bnncert.posteriors.gaussian import LowRankNormal, Mixture
 from bnncert.model.layers import Conv2d
 from bnncert.model.maps import apply
 from bnncert.model.network import Network
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Independent
 from bnncert.model.problem import Problem
+from bnncert.numerics.batching import in_batches, slices
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.gaussian import LowRankNormal, Mixture
+from bnncert.posteriors.independent import Independent
 
 REACH, STEP = 6.0, 0.25  # of the axes, in standard deviations; both exact in binary
 SIDE = 2 * int(REACH / STEP) + 1  # grid points an axis

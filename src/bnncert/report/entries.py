@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from bnncert.model.box import Box
+from bnncert.errors import InputError
+from bnncert.evidence import boxes, concentration
 from bnncert.evidence.certificate import (
     ARCHITECTURE,
     POSTERIOR,
@@ -20,17 +21,16 @@ from bnncert.evidence.certificate import (
     Certificate,
     read_certificate,
 )
-from bnncert.errors import InputError
-from bnncert.evidence import boxes, concentration
+from bnncert.model.box import Box
 from bnncert.model.network import Network
+from bnncert.model.problem import Problem
+from bnncert.model.specification import Specification, ball
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Independent
-from bnncert.model.problem import Problem
 from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
 from bnncert.results.folder import RESULTS, StoredResult
-from bnncert.model.specification import Specification, ball
 
 CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
