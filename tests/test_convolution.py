@@ -16,8 +16,8 @@ from bnncert.errors import InputError
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
 from bnncert.model.box import Box
 from bnncert.model.layers import Layer, Linear, output_shape
+from bnncert.model.maps import pull, spread_bias, through, weight_gradients
 from bnncert.model.network import Network
-from bnncert.numerics.products import pull, spread_bias, through, weight_gradients
 from bnncert.posteriors import LowRankNormal, Normal
 from bnncert.posteriors.base import sample
 from scenarios import gaussian as normals

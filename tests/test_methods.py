@@ -22,7 +22,7 @@ from bnncert.bounds import BOUNDS
 from bnncert.boxes.growth import gradient_signs, grow
 from bnncert.errors import InputError
 from bnncert.evidence.boxes import Growth
-from bnncert.evidence.certificate import Result, read_certificate
+from bnncert.evidence.certificate import read_certificate
 from bnncert.files.digest import canonical_json
 from bnncert.layers import Dense, ReLU
 from bnncert.methods import GIE, PIE, Sampling
@@ -41,6 +41,7 @@ from bnncert.model.specification import (
 from bnncert.numerics import batching
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Normal
+from bnncert.results.rows import Result
 from scenarios import claimed, paper_example, paper_probability, random_network, random_posterior, vector
 
 BoxMethod = Sampling | PIE | GIE

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from bnncert import Concentration, InputError, Problem, certify
+from bnncert.concentration import bisection
+from bnncert.concentration import method as concentration
+from bnncert.concentration import refine as refine_module
 from bnncert.concentration.bisection import bisect
 from bnncert.concentration.domains import Domains, Tightened, evaluate, halves, roots, tighten, whole
 from bnncert.concentration.proof import Proof, prove
 from bnncert.concentration.refine import Limits, Refined, refine
 from bnncert.concentration.trace import trace
 from bnncert.layers import ReLU, Sigmoid, Tanh
-from bnncert.methods import bisection, concentration
-from bnncert.methods import refine as refine_module
 from bnncert.model.activations import Activation
 from bnncert.model.network import mlp
 from bnncert.model.specification import ball, class_robust, half_space, output_interval

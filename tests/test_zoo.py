@@ -35,7 +35,7 @@ from bnncert.zoo.recipes import ZOO, Recipe, fit_recipe, posterior_path, recipe,
 from scenarios import data_folder
 
 Run = Callable[..., tuple[int, str, str]]
-SHIPPED = Path(str(files("bnncert") / zoo.SHIPPED))
+SHIPPED = Path(str(files("bnncert.zoo") / zoo.SHIPPED))
 INDEX: dict[str, dict[str, Any]] = json.loads((SHIPPED / "index.json").read_text())
 ON_MNIST = [name for name in INDEX if ZOO[name].data == "mnist"]
 # The σ of the paper's posteriors.

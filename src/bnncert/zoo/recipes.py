@@ -113,7 +113,7 @@ def fit_recipe(
 def posterior_path(name: str) -> Path:
     """The trained posterior: shipped with the package, or trained by the user; an `InputError` where there is none."""
     recipe(name)
-    shipped = Path(str(files("bnncert") / SHIPPED / f"{name}.safetensors"))
+    shipped = Path(str(files("bnncert.zoo") / SHIPPED / f"{name}.safetensors"))
     if shipped.is_file():
         expected = shipped_index().get(name, {}).get("sha256")
         if hashlib.sha256(shipped.read_bytes()).hexdigest() != expected:
@@ -134,7 +134,7 @@ def trained_path(name: str) -> Path:
 
 def shipped_index() -> dict[str, dict[str, Any]]:
     """SHA-256, test accuracy and median σ of the shipped posteriors."""
-    index: dict[str, dict[str, Any]] = json.loads((files("bnncert") / SHIPPED / INDEX).read_text(encoding="utf-8"))
+    index: dict[str, dict[str, Any]] = json.loads((files("bnncert.zoo") / SHIPPED / INDEX).read_text(encoding="utf-8"))
     return index
 
 
