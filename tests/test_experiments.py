@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from bnncert import InputError
-from bnncert.experiments import ALL, EXPERIMENTS, Experiment, Setting, run, subjects
+from bnncert.experiments import ALL, EXPERIMENTS, Experiment, Setting, run, subjects, table1
 from bnncert.experiments.fig1 import exact
 from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Row, redraw
@@ -156,7 +156,7 @@ def test_concentration_is_never_below_the_boxes(tmp_path: Path) -> None:
     assert lower["concentration"] <= lower["ceiling"] + 1e-9
     assert max(lower[name] for name in ("sampling", "PIE", "GIE")) <= lower["concentration"]
     assert lower["PIE as published"] <= lower["PIE"] + 1e-9
-    assert experiments.table1.BARS[-1] == "ceiling"
+    assert table1.BARS[-1] == "ceiling"
 
 
 def test_published_posteriors_are_looked_for_in_the_folder(tmp_path: Path) -> None:

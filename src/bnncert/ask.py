@@ -52,8 +52,7 @@ def specification(
     robustness from labels y [n], or with a tolerance a regression interval around targets."""
     if x[0].numel() != math.prod(network.input_shape):
         raise InputError(
-            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; "
-            "give matching inputs"
+            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; give matching inputs"
         )
     shaped = x.reshape(len(x), *network.input_shape)
     region = ball(shaped, eps, question.norm, question.clip_of(image))
@@ -61,9 +60,7 @@ def specification(
         ends = (y.double() - question.tolerance, y.double() + question.tolerance)
         return output_interval(region, *ends, network.outputs)
     if y.is_floating_point():
-        raise InputError(
-            "labels are not whole numbers; give classes, or certify a regression with a tolerance"
-        )
+        raise InputError("labels are not whole numbers; give classes, or certify a regression with a tolerance")
     return class_robust(region, y, network.outputs, question.target)
 
 

@@ -83,9 +83,7 @@ class Question:
         if isinstance(self.clip, tuple) and not self.clip[0] <= self.clip[1]:
             raise InputError(f"clip range {self.clip} is empty; give the smaller end first")
         if self.tolerance is not None and (self.target is not None or not self.tolerance >= 0):
-            raise InputError(
-                f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class"
-            )
+            raise InputError(f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class")
 
     def clip_of(self, image: bool) -> tuple[float, float] | None:
         """The range for inputs that are images, or not."""

@@ -142,9 +142,7 @@ def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tenso
     return torch.cat(lows), torch.cat(highs), size
 
 
-def _signed_by_radius(
-    layer: Linear, lower: Tensor, upper: Tensor, h: Box
-) -> tuple[Tensor, Tensor, Tensor]:
+def _signed_by_radius(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """Wc hc ± (|Wc| hr + Wr max|h|): exact where the weights are not random."""
     center = (lower + upper) / 2
     radius = (upper - lower) / 2

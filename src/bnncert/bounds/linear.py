@@ -118,11 +118,7 @@ def no_layers(region: Region) -> Prefix:
 
 def prefix(network: Network, center: Tensor, spread: Tensor, region: Region) -> Prefix:
     """The layers before the first one whose weights vary: the same for every weight box around the centre."""
-    varying = (
-        k
-        for k, parts in enumerate(network.split(spread))
-        if any(bool((part > 0).any()) for part in parts)
-    )
+    varying = (k for k, parts in enumerate(network.split(spread)) if any(bool((part > 0).any()) for part in parts))
     return _extend(network, Box(center, center), region, no_layers(region), next(varying, 0))
 
 
@@ -304,4 +300,3 @@ def _chord_of_magnitude(h: Box) -> tuple[Tensor, Tensor]:
     slope = torch.where(signed, (h.upper + h.lower) / width, torch.where(h.lower >= 0, 1.0, -1.0)).clamp(-1, 1)
     lift = torch.maximum(h.lower.abs() - slope * h.lower, h.upper.abs() - slope * h.upper)
     return slope, torch.where(signed, lift * (1 + 8 * UNIT) + TINY, 0.0)
-

@@ -85,9 +85,7 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
             floor = ends - slack
             magnitude = torch.maximum(ends.abs(), ceiling.abs()) + slack
         else:
-            raise InputError(
-                f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp"
-            )
+            raise InputError(f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp")
     if lines is None:
         return z
     return Box(floor, lines.upper_slope * z.upper + lines.upper_intercept + slack)

@@ -138,9 +138,7 @@ class Plan:
         question = self.job.question
         clip = question.clip_of(self.job.image)
         regions = [{"norm": question.norm, "eps": eps.hex(), "clip": clip} for eps in question.eps]
-        conditions: list[dict[str, Any]] = [
-            {"label": value, "target": question.target} for value in self.y.tolist()
-        ]
+        conditions: list[dict[str, Any]] = [{"label": value, "target": question.target} for value in self.y.tolist()]
         if question.tolerance is not None:
             distance = float(question.tolerance).hex()
             conditions = [{"y": float(value).hex(), "tolerance": distance} for value in self.y.tolist()]
@@ -251,9 +249,7 @@ def _config(method: Method, seed: int) -> str:
     return canonical_json(options | {"seed": seed})
 
 
-def _check(
-    network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int
-) -> None:
+def _check(network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int) -> None:
     """Regions, labels and shapes of all inputs, and whether every method can do with such a posterior."""
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
@@ -261,8 +257,7 @@ def _check(
     for method in job.methods:
         if not isinstance(posterior, method.posteriors):
             raise InputError(
-                f"family {posterior.family!r} is not for method {method.name}; "
-                "give it a campaign of its own"
+                f"family {posterior.family!r} is not for method {method.name}; give it a campaign of its own"
             )
 
 

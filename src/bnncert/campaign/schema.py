@@ -75,9 +75,7 @@ def _yaml(text: str) -> object:
     try:
         import yaml
     except ImportError as error:
-        raise InputError(
-            "YAML needs PyYAML: pip install 'bnncert[campaign]', or write the file as .toml"
-        ) from error
+        raise InputError("YAML needs PyYAML: pip install 'bnncert[campaign]', or write the file as .toml") from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -132,9 +130,7 @@ def _posteriors(found: dict[str, Any] | list[Any], folder: Path) -> dict[str, Pa
         require_kind("posteriors", entry, (str,))
     named = found if isinstance(found, dict) else {Path(entry).stem: entry for entry in found}
     if not found or len(named) < len(found):
-        raise InputError(
-            "'posteriors' names none, or two files of one name; give each a name of its own: NAME = FILE"
-        )
+        raise InputError("'posteriors' names none, or two files of one name; give each a name of its own: NAME = FILE")
     return {str(name): folder / entry for name, entry in named.items()}
 
 
@@ -180,9 +176,7 @@ def _method(entry: object) -> Sequence[Method]:
     """A method by name with options; an option with a list of values stands for one method a value."""
     options = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or not isinstance(options.get("name"), str):
-        raise InputError(
-            f"'methods' holds {entry!r}; give tables with a name, as {{name = \"concentration\"}}"
-        )
+        raise InputError(f"'methods' holds {entry!r}; give tables with a name, as {{name = \"concentration\"}}")
     given = {key: value for key, value in options.items() if key != "name"}
     choices = {key: value if isinstance(value, list) else [value] for key, value in given.items()}
     combinations = product(*choices.values())

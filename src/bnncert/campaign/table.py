@@ -86,9 +86,7 @@ def export_parquet(store: Store, path: Path) -> int:
     kinds = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     known = columns(Answer)
     names = list(found[0]) if found else COLUMNS
-    schema = pyarrow.schema(
-        [(name, kinds[known[name].kind if name in known else str]) for name in names]
-    )
+    schema = pyarrow.schema([(name, kinds[known[name].kind if name in known else str]) for name in names])
     buffer = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.Table.from_pylist(found, schema), buffer)
     _write(path, buffer.getvalue().to_pybytes())

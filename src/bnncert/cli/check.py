@@ -16,15 +16,9 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    target: Annotated[
-        Path, typer.Argument(help="A certificate, also BUNDLE.zip/NAME, or a folder of results.")
-    ],
-    posterior: Annotated[
-        Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with every verdict.")
-    ] = False,
+    target: Annotated[Path, typer.Argument(help="A certificate, also BUNDLE.zip/NAME, or a folder of results.")],
+    posterior: Annotated[Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with every verdict.")] = False,
 ) -> None:
     """Check certificates independently, in rigorous arithmetic. Exit code 0 accepted, 1 rejected, 2 not checkable."""
     try:
@@ -37,9 +31,7 @@ def check(
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")],
     posterior: Annotated[
         Path | None,
         typer.Option(help="The posterior that was certified, for cross-sections through its weights."),

@@ -41,8 +41,7 @@ def main() -> None:
         code = INTERRUPTED
     if code == INTERRUPTED:
         _fail(
-            "interrupted; nothing unfinished was written, "
-            "and what can be resumed goes on with the same command",
+            "interrupted; nothing unfinished was written, and what can be resumed goes on with the same command",
             code,
         )
     sys.exit(code)

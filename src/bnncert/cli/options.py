@@ -25,9 +25,7 @@ METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
     "upper": (bool, typer.Option("--upper", help="concentration: also certify an upper bound.")),
     "effort": (
         int | None,
-        typer.Option(
-            help="concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too."
-        ),
+        typer.Option(help="concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too."),
     ),
     "nodes": (
         int | None,
@@ -105,18 +103,12 @@ def takes_method(function: Callable[..., Any]) -> Callable[..., Any]:
     def given(values: dict[str, Any]) -> dict[str, Any]:
         # A flag that is not there says nothing.
         flags = {name for name, (kind, _) in METHOD_OPTIONS.items() if kind is bool}
-        return {
-            name: value
-            for name, value in values.items()
-            if value is not None and (value or name not in flags)
-        }
+        return {name: value for name, value in values.items() if value is not None and (value or name not in flags)}
 
     return _with(function, "options", parameters, given)
 
 
-def _parameter(
-    field: dataclasses.Field[Any], inputs: bool, helps: dict[str, str]
-) -> inspect.Parameter:
+def _parameter(field: dataclasses.Field[Any], inputs: bool, helps: dict[str, str]) -> inspect.Parameter:
     """A field of a question as an option of a command."""
     if field.name == "inputs":
         about = helps.get(field.name, INPUTS)

@@ -1,8 +1,8 @@
 """Branching: which neuron's split promises most.
 
 "point": what the relaxation loses at the averaged minimiser z, -A⁻ (chord(z) - f(z)) + A⁺ (f(z) - αz), as FSB does at
-its own point (De Palma et al. 2021). "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l), whatever the point, like BaBSR (Bunel et al.
-2020); also where the point loses nothing. "both": their geometric mean.
+its own point (De Palma et al. 2021). "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l), whatever the point, like BaBSR (Bunel et
+al. 2020); also where the point loses nothing. "both": their geometric mean.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Functionals: linear functionals of Gaussian weights, bounded as the Gaussians they are.
 
 The backward walk on the mean network gives coefficient rows A_k on every node and the minimum m of what is left at the
-input. What it left out is the noise Σ_k A_k (Δ_k h + Δb_k), with every h in a box that holds with known probability. Its
-worst case over those boxes and the input region,
+input. What it left out is the noise Σ_k A_k (Δ_k h + Δb_k), with every h in a box that holds with known probability.
+Its worst case over those boxes and the input region,
 
     F(ξ) = Σ_k sup_h -A_k (Δ_k h + Δb_k),
 

@@ -159,8 +159,7 @@ def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
     upper = {k: line.upper_slope.cpu() for k, line in lines.items()}
     refined = {k: chosen.cpu() for k, chosen in traced.refined.items()}
     return [
-        Proof(bound, t, of_one(lower, i), of_one(upper, i), {}, of_one(refined, i))
-        for i, bound in enumerate(bounds)
+        Proof(bound, t, of_one(lower, i), of_one(upper, i), {}, of_one(refined, i)) for i, bound in enumerate(bounds)
     ]
 
 

@@ -324,4 +324,3 @@ def _tree(leaves: Domains, count: int) -> Tree:
     paths = torch.where(within, number * sign.gather(1, at), 0).int()
     multipliers = torch.where(within, leaves.multipliers[:, :count].gather(1, at), 0.0)
     return Tree(paths, multipliers, leaves.slopes[:, :count])
-

@@ -1,8 +1,8 @@
 """The trace: a network with Gaussian weights as steps on intervals that hold together with known probability.
 
-Each side of each hidden sum (a linear layer's neurons, or those of an `Add`) is m - tL by its functional, and fails with
-probability at most Q(t). A side without noise cannot fail, and the lower side of a neuron that is off under ReLU, and
-that nothing else reads, is never used: neither is charged.
+Each side of each hidden sum (a linear layer's neurons, or those of an `Add`) is m - tL by its functional, and fails
+with probability at most Q(t). A side without noise cannot fail, and the lower side of a neuron that is off under ReLU,
+and that nothing else reads, is never used: neither is charged.
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ def trace(
     return replace(traced, charge=traced.charge * (1 + 64 * UNIT))
 
 
-def _with_layer(
-    traced: Trace, parts: Parts, k: int, t: Tensor, known: Functional | None
-) -> Trace:
+def _with_layer(traced: Trace, parts: Parts, k: int, t: Tensor, known: Functional | None) -> Trace:
     """The trace with layer k; `known`: the functionals of its neurons, where they are."""
     network = traced.network
     layer = network.layers[k]
@@ -97,9 +95,7 @@ def _with_layer(
         else:
             inputs = [_known(traced.boxes[node]) for node in network.reads[k]]
             step = step_of(layer, inputs)
-            return replace(
-                traced, steps=[*traced.steps, step], boxes=[*traced.boxes, range_of(layer, inputs)]
-            )
+            return replace(traced, steps=[*traced.steps, step], boxes=[*traced.boxes, range_of(layer, inputs)])
     if not has_rows(network, k):
         return replace(longer, boxes=[*traced.boxes, None])
     found, chosen = _neurons(longer, t, known)
@@ -122,9 +118,7 @@ def _is_flat_below(layer: object) -> bool:
     return isinstance(layer, ACTIVATIONS) and layer.traits.flat_below
 
 
-def _neurons(
-    traced: Trace, t: Tensor, known: Functional | None
-) -> tuple[Functional, Tensor | None]:
+def _neurons(traced: Trace, t: Tensor, known: Functional | None) -> tuple[Functional, Tensor | None]:
     """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows, if not all had.
 
     Where a neuron's end has two functionals the better one is used, and it alone is charged: which one that is depends
@@ -140,9 +134,8 @@ def _neurons(
         everyone = torch.ones(len(t), math.prod(shape), dtype=torch.bool, device=t.device)
         return by_rows(traced, everyone), everyone
     found = local(traced, k)
-    if isinstance(step, NoisyLinear):
-        if isinstance(step.layer, AvgPool2d) or (step.region is not None and traced.region.is_box):
-            return found, None  # rows would find the same
+    if isinstance(step, NoisyLinear) and (isinstance(step.layer, AvgPool2d) or _is_first(step, traced.region)):
+        return found, None  # rows would find the same
     lower, upper = _ends(found, t)
     z = Box(lower, upper).reshape(len(t), *shape)
     chosen = worth_rows(traced.network, k, z)
@@ -163,10 +156,14 @@ def _terms(traced: Trace, k: int) -> list[NoisyLinear]:
 def _of_vector(traced: Trace) -> Functional:
     """All neurons of a vector by their rows; without rows where that is the same."""
     step = traced.steps[-1]
-    if isinstance(step, NoisyLinear) and step.region is not None:
-        if traced.region.is_box and step.noise.factor is None:
-            return one_layer(step)
+    if isinstance(step, NoisyLinear) and _is_first(step, traced.region) and step.noise.factor is None:
+        return one_layer(step)
     return by_rows(traced, None)
+
+
+def _is_first(step: NoisyLinear, region: Region) -> bool:
+    """Whether the layer reads the input itself, and the input region is a box."""
+    return step.region is not None and region.is_box
 
 
 def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLinear:

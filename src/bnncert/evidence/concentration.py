@@ -1,7 +1,7 @@
-"""Evidence of kind `concentration`: for each component of a Gaussian posterior a proof on the region, and one at a point.
+"""Evidence of kind `concentration`: for each Gaussian component a proof on the region, and one at a point.
 
-A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two. Its tensors are named
-by a prefix (`c0.`, `c0.upper.`, `c0.01` for a half of a half), what they hold, and the position of a layer.
+A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two. Its tensors are
+named by a prefix (`c0.`, `c0.upper.`, `c0.01` for a half of a half), what they hold, and the position of a layer.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Proof:
 
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
     output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
-    trees: by output row, where it was refined, on the neurons `open` [U], which are numbered through all ReLUs. cut: the
-    region in two instead, and nothing else counts.
+    trees: by output row, where it was refined, on the neurons `open` [U], which are numbered through all ReLUs. cut:
+    the region in two instead, and nothing else counts.
     """
 
     bound: float
@@ -182,10 +182,7 @@ def _read_divided(value: Any, prefix: str, tensors: Tensors) -> Proof:
     proof = replace(read_slopes(value, prefix, tensors), bound=bound)
     if TREES not in value:
         return proof
-    trees = {
-        entry[ROW]: _read_tree(entry[SCALE], f"{prefix}tree{entry[ROW]}.", tensors)
-        for entry in value[TREES]
-    }
+    trees = {entry[ROW]: _read_tree(entry[SCALE], f"{prefix}tree{entry[ROW]}.", tensors) for entry in value[TREES]}
     return replace(proof, open=tensors[prefix + OPEN], trees=trees)
 
 

@@ -136,9 +136,7 @@ class Network:
         """Name (W0, b0, W1, ...) and shape of every parameter, in the order of the flat weight vector."""
         weighted = [layer for layer in self.layers if parameter_shapes(layer)]
         return {
-            f"{name}{i}": shape
-            for i, layer in enumerate(weighted)
-            for name, shape in parameter_shapes(layer).items()
+            f"{name}{i}": shape for i, layer in enumerate(weighted) for name, shape in parameter_shapes(layer).items()
         }
 
     @cached_property

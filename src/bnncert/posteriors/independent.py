@@ -164,8 +164,7 @@ class StudentT(Symmetric):
         # Heavier tails than Cauchy's would still matter where z² overflows.
         if not bool(((self.df >= 1) & (self.df <= 1e10)).all()):
             raise InputError(
-                "posterior 'df' is outside 1 to 1e10 somewhere; "
-                "give Student t posteriors as many degrees of freedom"
+                "posterior 'df' is outside 1 to 1e10 somewhere; give Student t posteriors as many degrees of freedom"
             )
 
     def draw(self, generator: np.random.Generator) -> Tensor:

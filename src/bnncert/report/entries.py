@@ -141,9 +141,7 @@ def read_entry(folder: Path, result: StoredResult, verdict: CheckerVerdict | Non
         raise InputError(f"{str(path)!r} is not a certificate of bnncert ({error!r}); certify again") from error
 
 
-def _facts(
-    result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
-) -> dict[str, str]:
+def _facts(result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None) -> dict[str, str]:
     """In the order in which a person asks: the claim, who checked it, what was asked, how it was found."""
     bounds = {
         "certified lower bound": repr(result.lower),
@@ -248,9 +246,7 @@ def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:
     return Picture(to_pixels(image, values), to_pixels(other, values), *difference(image, other))
 
 
-def _section(
-    certificate: Certificate, point: Tensor | None, model: Model, seed: int
-) -> CrossSection | None:
+def _section(certificate: Certificate, point: Tensor | None, model: Model, seed: int) -> CrossSection | None:
     network, posterior = model
     digests = certificate.digests
     if (digests[ARCHITECTURE], digests[POSTERIOR]) != (network.digest, posterior.digest):

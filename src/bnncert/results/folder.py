@@ -93,13 +93,10 @@ def read_results(folder: Path) -> list[StoredResult]:
     """Every line of the folder's results, checked; an `InputError` names the first that is not one."""
     path = folder / RESULTS
     if not folder.is_dir():
-        raise InputError(
-            f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote"
-        )
+        raise InputError(f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote")
     if not path.is_file():
         raise InputError(
-            f"folder {str(folder)!r} holds no {RESULTS}; "
-            "name one that `bnncert certify --out` or `export` wrote"
+            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` or `export` wrote"
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -131,9 +128,7 @@ def _estimate(found: object) -> Estimate:
         raise ValueError("the estimate is not an object")
     drawn = Estimate(**{name: column.read(found) for name, column in columns(Estimate).items()})
     if not (0 <= drawn.low <= drawn.high <= 1 and 0 < drawn.confidence < 1):
-        raise ValueError(
-            f"estimate is {drawn.low!r} to {drawn.high!r} with confidence {drawn.confidence!r}"
-        )
+        raise ValueError(f"estimate is {drawn.low!r} to {drawn.high!r} with confidence {drawn.confidence!r}")
     return drawn
 
 

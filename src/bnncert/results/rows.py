@@ -130,7 +130,7 @@ def columns(row: type[Any]) -> dict[str, Column]:
 
 def facts(row: Answer | Decision) -> dict[str, Any]:
     """A row's facts as plain values, and its estimate, if it has one."""
-    kind: type[Any] = type(row)
+    kind: object = type(row)  # for mypy, which takes the hash of instances for that of their class
     found = {name: getattr(row, name) for name in columns(kind)}
     drawn = getattr(row, "estimate", None)
     return found | ({"estimate": asdict(drawn)} if drawn else {})
