@@ -21,6 +21,7 @@ from bnncert.model.layers import (
     Linear,
     MaxPool2d,
     Shape,
+    rule_for,
 )
 from bnncert.model.maps import apply, fan, spread_bias, through
 from bnncert.model.network import Network
@@ -54,7 +55,7 @@ def interval_rows(outputs: Box, rows: Tensor, offsets: Tensor) -> Tensor:
 
 def range_of(layer: Layer, inputs: Sequence[Box]) -> Box:
     """The range of a layer without weights over the boxes it reads [B, *shape]."""
-    return RANGES[type(layer)](layer, inputs)
+    return rule_for(RANGES, layer)(layer, inputs)
 
 
 def _pooled(layer: MaxPool2d, inputs: Sequence[Box]) -> Box:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from bnncert.model.activations import Activation, Smooth
+from bnncert.model.activations import ACTIVATIONS, Activation, Smooth
 from bnncert.model.box import Box
 from bnncert.numerics.rounding import TINY, UNIT
 
@@ -34,7 +34,9 @@ class Relaxation:
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:
-    """Lines for the activation on `interval`, with the default slopes."""
+    """Lines for the activation on `interval`, with the default slopes; for what is not known there are none."""
+    if type(activation) not in ACTIVATIONS:
+        raise TypeError(f"{activation!r} is not known")
     if activation.traits.bent:
         return _bent(activation.traits.slopes[0], interval)
     if isinstance(activation, Smooth):
@@ -44,6 +46,8 @@ def relax(activation: Activation, interval: Box) -> Relaxation:
 
 def image(activation: Activation, interval: Box) -> Box:
     """The activation's range over `interval`, from its ends: f rises."""
+    if type(activation) not in ACTIVATIONS:
+        raise TypeError(f"{activation!r} is not known")
     traits = activation.traits
     if traits.slopes[0] < 0:
         raise TypeError(f"{activation!r} is not rising")

@@ -14,7 +14,7 @@ from bnncert.bounds.relaxations import Relaxation, relax
 from bnncert.bounds.walk import Step, Tally
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
-from bnncert.model.layers import Add, Flatten, Layer, MaxPool2d, Shape
+from bnncert.model.layers import Add, Flatten, Layer, MaxPool2d, Shape, rule_for
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, gamma
 
@@ -72,7 +72,7 @@ class AddStep:
 
 def step_of(layer: Layer, inputs: Sequence[Box]) -> Step:
     """A layer without weights as a step on the boxes that it reads."""
-    return STEPS[type(layer)](layer, inputs)
+    return rule_for(STEPS, layer)(layer, inputs)
 
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:

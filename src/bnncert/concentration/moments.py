@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bnncert.model.activations import ACTIVATIONS, Activation
-from bnncert.model.layers import LINEAR, Add, Flatten, Layer, Linear, MaxPool2d, parameter_shapes
+from bnncert.model.layers import LINEAR, Add, Flatten, Layer, Linear, MaxPool2d, parameter_shapes, rule_for
 from bnncert.model.maps import fan, spread_bias, through
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
@@ -39,7 +39,7 @@ def output_norms(network: Network, posterior: Gaussian, region: Region) -> Tenso
             size = _linear_size(layer, own, inputs[0])
             sizes.append(size * (1 + 2 * gamma(2 * fan(layer) + posterior.size + 64)) + TINY)
         else:
-            sizes.append(SIZES[type(layer)](layer, inputs))
+            sizes.append(rule_for(SIZES, layer)(layer, inputs))
     return sizes[-1]
 
 

@@ -23,6 +23,8 @@ class Traits:
     pieces: the slopes of f from left to right, if it is linear between its kinks; else None, and f is smooth.
     inflections: where a smooth f turns from convex to concave (then back, and so on).
     slopes: the least and the largest slope. largest: a bound of |f|; inf where only |f(z)| <= |z| is known.
+    flat_below: 0 below 0, so that how far below does not matter; what certificates are checked by, so that a leaky
+    ReLU whose slope happens to be 0 is not.
 
     Every activation so far is rising (its least slope is not negative) and, where it has kinks, has f(0) = 0.
     """
@@ -32,16 +34,12 @@ class Traits:
     pieces: tuple[float, ...] | None = None
     inflections: tuple[float, ...] = ()
     largest: float = math.inf
+    flat_below: bool = False
 
     @property
     def bent(self) -> bool:
         """Linear on both sides of 0 and steeper above: what slopes are optimised for, and what branching splits."""
         return self.kinks == (0.0,) and self.pieces is not None and self.pieces[0] <= self.pieces[1]
-
-    @property
-    def flat_below(self) -> bool:
-        """0 below 0: how far below does not matter."""
-        return self.bent and self.slopes[0] == 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class ReLU:
 
     @property
     def traits(self) -> Traits:
-        return Traits((0.0, 1.0), kinks=(0.0,), pieces=(0.0, 1.0))
+        return Traits((0.0, 1.0), kinks=(0.0,), pieces=(0.0, 1.0), flat_below=True)
 
     def __call__(self, z: Tensor) -> Tensor:
         return z.clamp_min(0)

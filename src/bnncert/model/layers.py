@@ -1,14 +1,15 @@
 """Layers: shapes and options, never weights, and the tables of what each makes of shapes and parameters.
 
-Every table here and elsewhere is keyed by the exact type of a layer: what is not in it is refused, nothing is guessed.
+Every table here and elsewhere is keyed by the exact type of a layer and read by `rule_for`: what is not in it is
+refused, nothing is guessed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from bnncert.errors import InputError
 from bnncert.model.activations import ACTIVATIONS, Activation, LeakyReLU, ReLU, Sigmoid, Tanh
@@ -17,6 +18,7 @@ __all__ = ["LeakyReLU", "ReLU", "Sigmoid", "Tanh"]
 
 Shape: TypeAlias = tuple[int, ...]
 Pair: TypeAlias = tuple[int, int]
+Rule = TypeVar("Rule")
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,21 @@ Layer: TypeAlias = Dense | Conv2d | AvgPool2d | MaxPool2d | Flatten | Add | Acti
 LINEAR: tuple[type[Linear], ...] = (Dense, Conv2d, AvgPool2d)
 
 
+def rule_for(rules: Mapping[type, Rule], layer: object) -> Rule:
+    """The rule of a table for the layer's exact type: a subclass may compute something else."""
+    if type(layer) not in rules:
+        raise TypeError(f"there is no rule for {layer!r}")
+    return rules[type(layer)]
+
+
 def parameter_shapes(layer: Layer) -> dict[str, Shape]:
     """The layer's parameters by letter, in the order they stand in the flat weight vector."""
-    return PARAMETERS[type(layer)](layer)
+    return rule_for(PARAMETERS, layer)(layer)
 
 
 def output_shape(layer: Layer, *shapes: Shape) -> Shape:
     """The shape the layer makes of those it reads; an `InputError` when it does not fit."""
-    return SHAPES[type(layer)](layer, shapes)
+    return rule_for(SHAPES, layer)(layer, shapes)
 
 
 def _none(_: Layer) -> dict[str, Shape]:

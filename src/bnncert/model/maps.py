@@ -26,17 +26,18 @@ from bnncert.model.layers import (
     MaxPool2d,
     Shape,
     output_shape,
+    rule_for,
 )
 
 
 def apply(layer: Layer, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape) -> Tensor:
     """The layer at inputs [..., batch, *shape]; parameters may carry leading dimensions that broadcast."""
-    return FORWARD[type(layer)](layer, parameters, inputs, shape)
+    return rule_for(FORWARD, layer)(layer, parameters, inputs, shape)
 
 
 def through(layer: Linear, weights: Tensor, x: Tensor) -> Tensor:
     """The layer without its bias at x [..., batch, *shape]; weights may carry leading dimensions that broadcast."""
-    return THROUGH[type(layer)](layer, weights, x)
+    return rule_for(THROUGH, layer)(layer, weights, x)
 
 
 def pull(layer: Linear, weights: Tensor, rows: Tensor, shape: Shape) -> Tensor:
@@ -44,12 +45,12 @@ def pull(layer: Linear, weights: Tensor, rows: Tensor, shape: Shape) -> Tensor:
 
     A dense layer's weights may be one an input, [B, in, out].
     """
-    return PULL[type(layer)](layer, weights, rows, shape)
+    return rule_for(PULL, layer)(layer, weights, rows, shape)
 
 
 def fan(layer: Linear) -> int:
     """Terms of a sum in the layer, forward or backward, whichever are more."""
-    return FAN[type(layer)](layer)
+    return rule_for(FAN, layer)(layer)
 
 
 def spread_bias(layer: Linear, bias: Tensor, shape: Shape) -> Tensor:
