@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from bnncert.campaign import store as storing
 from bnncert.campaign import work
 from bnncert.campaign.executors import Workers, processes
 from bnncert.campaign.merge import merge
-from bnncert.campaign.plan import Chunk, estimate_cost, make_plan, read_shard
+from bnncert.campaign.plan import Chunk, Missing, estimate_cost, make_plan, read_shard
 from bnncert.campaign.schema import read_campaign
 from bnncert.campaign.store import STORE, open_store, stored_row
 from bnncert.campaign.table import export_csv, export_parquet, records, summary, write_results
@@ -31,6 +32,7 @@ from bnncert.cli.main import main
 from bnncert.errors import InputError
 from bnncert.posteriors import Empirical
 from bnncert.results.answers import answer
+from bnncert.results.rows import Status
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from campaigns import (
     INPUTS,
@@ -70,16 +72,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing close": ({"zzz": 1}, "key 'zzz' is not known; choose posteriors"),
     "no inputs": ({"inputs": None}, "'inputs' is missing"),
     "no eps": ({"eps": []}, "at least one radius"),
-    "negative eps": ({"eps": [-0.1]}, "finite radii"),
-    "infinite eps": ({"eps": [float("inf")]}, "finite radii"),
+    "negative eps": ({"eps": [-0.1]}, "eps is -0.1; give a finite radius of at least 0"),
+    "infinite eps": ({"eps": [float("inf")]}, "eps is inf; give a finite radius of at least 0"),
     "eps twice": ({"eps": [0.1, 0.1]}, "each once"),
     "eps text": ({"eps": "0.1"}, "'eps' is '0.1'; give a list or a whole number or a number"),
     "eps true": ({"eps": [True]}, "'eps' is True"),
     "chunk 0": ({"chunk": 0}, "'chunk' is 0"),
     "seed": ({"seed": -1}, "'seed' is -1"),
     "threshold": ({"at_least": 1.5}, "'at_least' is 1.5"),
-    "norm": ({"norm": "l3"}, "'norm' is 'l3'; choose linf"),
-    "clip": ({"clip": [1, 0]}, "'clip' is [1, 0]"),
+    "norm": ({"norm": "l3"}, "norm 'l3' is not known; choose linf"),
+    "clip": ({"clip": [1, 0]}, "clip range (1.0, 0.0) is empty"),
     "clip of three": ({"clip": [0, 1, 2]}, "'clip' is [0, 1, 2]"),
     "no methods": ({"methods": []}, "'methods' is empty"),
     "method without a name": ({"methods": [{"effort": 1}]}, "tables with a name"),
@@ -171,25 +173,25 @@ def test_shards_are_parts_of_a_whole(text: str) -> None:
 def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
     """Same numbers; and from the same chunk, certificates with the bytes that `certify` would have written."""
     plan = plan_of(campaign)
-    question = plan.question
+    job = plan.job
     with open_store(finished) as store:
         found = {(r["name"], r["index"], r["eps"], r["config"]): r for r in records(store)}
     compared = 0
     for chunk in plan.chunks():
         network, posterior = load_posterior(chunk.subject.path)
         part = list(chunk.positions)
-        problem = Problem(network, posterior, question.specification(network, plan.x[part], plan.y[part]))
-        indices = [index for index in part for _ in question.eps]
-        for result in certify(problem, question.methods[0], indices=indices):
-            record = found[chunk.subject.name, result.index, result.eps, question.configs[0]]
+        problem = Problem(network, posterior, job.specification(network, plan.x[part], plan.y[part]))
+        indices = [index for index in part for _ in job.eps]
+        for result in certify(problem, job.methods[0], indices=indices):
+            record = found[chunk.subject.name, result.index, result.eps, job.configs[0]]
             names = ("status", "label", "predicted", "lower", "upper", "bound_calls", "seed")
             assert [record[name] for name in names] == [getattr(result, name) for name in names]
             assert (record["certificate"] is None) == (result.certificate is None)
             if result.certificate is not None:
                 assert read_certificate(finished / record["certificate"]).content() == result.certificate.content()
                 compared += 1
-        for result in certify(problem, question.methods[1], indices=indices):
-            record = found.get((chunk.subject.name, result.index, result.eps, question.configs[1]))
+        for result in certify(problem, job.methods[1], indices=indices):
+            record = found.get((chunk.subject.name, result.index, result.eps, job.configs[1]))
             assert record is None or record["lower"] == pytest.approx(result.lower, rel=0, abs=1e-12)
     assert compared > ITEMS / 2
 
@@ -367,7 +369,9 @@ def test_conflicting_results_are_a_loud_error(campaign: Path, tmp_path: Path) ->
         (key, stored), *_ = store.stored(chunk.subject.digest, plan.input_digests).items()
 
         def enter(status: str, lower: float) -> None:
-            store.add([stored_row(key, Row(0, 0, status, None, lower, stored.upper), "b")], "b", b"")
+            (failed,) = plan.failed(chunk, Missing(((0,),), {}), "none")
+            found = replace(failed.answer, status=Status(status), lower=lower, upper=stored.upper)
+            store.add([stored_row(key, Row(0, 0, found), "b")], "b", b"")
 
         enter(stored.status, stored.lower - 1e-12)
         enter("error", 0.0)

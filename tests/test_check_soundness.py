@@ -26,7 +26,8 @@ import bnncert
 from bnncert import GIE, PIE, Concentration, Problem, Sampling, Specification
 from bnncert.bounds import BOUNDS
 from bnncert.concentration.proof import prove
-from bnncert.evidence.certificate import Certificate, certificate_for
+from bnncert.evidence import concentration
+from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.layers import Dense, Flatten, ReLU, Sigmoid, Tanh
 from bnncert.methods import Method
 from bnncert.model.box import Box
@@ -96,7 +97,9 @@ def forged(problem: Problem, evidence: Evidence, claim: tuple[float, float] = (0
     kind = "concentration" if "components" in evidence[0] else "boxes"
     digests = problem.network.digest, problem.posterior.digest
     claimed = dict(zip(("lower", "upper"), claim, strict=True))
-    return certificate_for(digests, problem.specification[:1], kind, claimed, *evidence, {})
+    honest = certificate_for(digests, problem.specification[:1], claimed, concentration.Concentration(()), Found({}))
+    value, tensors = evidence
+    return Certificate(honest.header | {"kind": kind, "evidence": value}, honest.tensors | tensors)
 
 
 def verdict(folder: Path, problem: Problem, certificate: Certificate) -> Verdict:
@@ -588,10 +591,10 @@ def in_family(problem: Problem, family: str) -> Problem:
     mean, std = problem.posterior.mean, problem.posterior.std
     made = {
         "normal": problem.posterior,
-        "laplace": bnncert.Laplace(mean, std),
-        "student-t": bnncert.StudentT(mean, std, 1 + 5 * mean.abs()),
-        "uniform": bnncert.Uniform(mean - std, mean + 2 * std),
-        "truncated-normal": bnncert.TruncatedNormal(mean, std, mean - 2 * std, mean + std),
+        "laplace": bnncert.posteriors.Laplace(mean, std),
+        "student-t": bnncert.posteriors.StudentT(mean, std, 1 + 5 * mean.abs()),
+        "uniform": bnncert.posteriors.Uniform(mean - std, mean + 2 * std),
+        "truncated-normal": bnncert.posteriors.TruncatedNormal(mean, std, mean - 2 * std, mean + std),
     }
     return replace(problem, posterior=made[family])
 
@@ -797,7 +800,7 @@ def test_what_only_the_forward_bound_proves_is_rejected(tmp_path: Path) -> None:
 
 def test_student_t_that_is_nearly_normal(tmp_path: Path) -> None:
     """Up to the most degrees of freedom that a posterior may have."""
-    posterior = bnncert.StudentT(vector(1.0), vector(0.1), vector(1e10))
+    posterior = bnncert.posteriors.StudentT(vector(1.0), vector(0.1), vector(1e10))
     problem = Problem(LINE, posterior, half_space(ball(vector(1.0).reshape(1, 1), 0.0), vector(1.0), 0.5))
     assert certified(tmp_path, problem, PIE(samples=1), 0)
 
@@ -805,6 +808,6 @@ def test_student_t_that_is_nearly_normal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("df", "z"), [(300.0, 12.5), (1e3, 25.0), (1e4, 100.0), (1e6, 100.0)])
 def test_student_t_far_out(df: float, z: float, tmp_path: Path) -> None:
     """Where the incomplete beta function has no digits left on the other side."""
-    posterior = bnncert.StudentT(vector(1.0), vector(1e-3), vector(df))
+    posterior = bnncert.posteriors.StudentT(vector(1.0), vector(1e-3), vector(df))
     problem = Problem(LINE, posterior, half_space(ball(vector(1.0).reshape(1, 1), 0.0), vector(1.0), 0.5))
     assert certified(tmp_path, problem, Sampling(samples=1, step=z), 0)

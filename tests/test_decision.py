@@ -24,7 +24,7 @@ from bnncert import (
     mlp,
     output_interval,
 )
-from bnncert.concentration import predictive
+from bnncert.concentration import levels
 from bnncert.concentration.functional import Functional
 from bnncert.concentration.moments import output_norms
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU
@@ -164,17 +164,17 @@ def test_two_classes_are_a_logistic_of_a_gaussian() -> None:
 def test_levels_by_hand() -> None:
     """Values 0.9, 0.5, 0.1 that hold with probability 0.2, 0.6, 1: 0.1 + 0.4·0.6 + 0.4·0.2."""
     values, held = vector(0.9, 0.5, 0.1).reshape(3, 1), vector(0.2, 0.6, 1.0).reshape(3, 1)
-    assert predictive._layered(values, held, 0.0).item() == pytest.approx(0.42, abs=1e-11)
-    assert predictive._layered(values, held, -1.0).item() == pytest.approx(0.42, abs=1e-11)
+    assert levels._layered(values, held, 0.0).item() == pytest.approx(0.42, abs=1e-11)
+    assert levels._layered(values, held, -1.0).item() == pytest.approx(0.42, abs=1e-11)
     raised = vector(0.3, 0.5, 0.1).reshape(3, 1)  # what holds more often may count for what holds less often
-    assert predictive._layered(raised, held, 0.0).item() == pytest.approx(0.34, abs=1e-11)
+    assert levels._layered(raised, held, 0.0).item() == pytest.approx(0.34, abs=1e-11)
     below = vector(-0.5, -3.0).reshape(2, 1)
-    assert predictive._layered(below, vector(0.5, 1.0).reshape(2, 1), -1.0).item() == pytest.approx(-0.75, abs=1e-11)
+    assert levels._layered(below, vector(0.5, 1.0).reshape(2, 1), -1.0).item() == pytest.approx(-0.75, abs=1e-11)
 
 
 def test_every_noisy_row_is_charged_at_every_level() -> None:
     rows = Functional(vector(1.0, 2.0, 3.0).reshape(1, 3), vector(0.5, 0.0, 1.0).reshape(1, 3))
-    margins, held = predictive._at_levels(vector(0.01), rows)
+    margins, held = levels._at_levels(vector(0.01), rows)
     for k in (0, 8, 64):
         s = k / 8
         assert margins[k, 0].tolist() == pytest.approx([1 - 0.5 * s, 2.0, 3 - s], abs=1e-10)
@@ -186,9 +186,9 @@ def test_a_mean_pays_for_the_hidden_event_by_hand() -> None:
     """m - |m| p - (L + S) sqrt(p) with p = 0.01; without hidden events m itself."""
     rows = Functional(vector(2.0, -2.0).reshape(2, 1), vector(0.5, 0.5).reshape(2, 1))
     names, sizes = torch.tensor([1, 0]), vector(7.0, 3.0)
-    found = predictive._mean(sizes, vector(0.01, 0.01), rows, names)
+    found = levels.mean(vector(0.01, 0.01), rows, sizes[names])
     assert found.flatten().tolist() == pytest.approx([2 - 0.02 - 3.5 * 0.1, -2 - 0.02 - 7.5 * 0.1], abs=1e-12)
-    assert predictive._mean(sizes, vector(0.0, 0.0), rows, names).flatten().tolist() == pytest.approx([2.0, -2.0])
+    assert levels.mean(vector(0.0, 0.0), rows, sizes[names]).flatten().tolist() == pytest.approx([2.0, -2.0])
 
 
 def test_the_lead_over_every_rival() -> None:
@@ -199,9 +199,9 @@ def test_the_lead_over_every_rival() -> None:
         margins = outputs[0] - outputs[1:]
         shares = outputs.softmax(0)
         truth = float((shares[0] - shares[1:]).min())
-        found = predictive._lead(margins.reshape(1, 3)).item()
+        found = levels.lead(margins.reshape(1, 3)).item()
         assert found <= truth
-        assert found <= predictive._lead(margins.reshape(1, 3) + 0.1).item()
+        assert found <= levels.lead(margins.reshape(1, 3) + 0.1).item()
         if float(margins.min()) >= 0:
             assert found == pytest.approx(truth, abs=1e-9)
 
@@ -209,7 +209,7 @@ def test_the_lead_over_every_rival() -> None:
 def test_nothing_known_is_nothing_claimed() -> None:
     """A row of which nothing is known (NaN) says nothing."""
     rows = Functional(vector(math.nan, 5.0).reshape(1, 2), vector(1.0, 1.0).reshape(1, 2))
-    found = predictive._label(vector(0.0), rows, torch.zeros(1, dtype=torch.int64))[0]
+    found = levels.label_and_gap(vector(0.0), rows)[0]
     assert found[0].item() <= 0
     assert found[1].item() <= -1 + 1e-9
 

@@ -41,6 +41,7 @@ from bnncert.model.specification import (
 from bnncert.numerics import batching
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Normal
+from bnncert.results.folder import line
 from bnncert.results.rows import Result
 from scenarios import claimed, paper_example, paper_probability, random_network, random_posterior, vector
 
@@ -304,7 +305,7 @@ def test_gie_grows_towards_safety() -> None:
     problem = one_weight(1.0, 1.0, lambda r: half_space(r, vector(1.0), 0.0), at(1.0))
     plan = GIE(samples=1, step=0.3, rho=0.2).plan()
     (boxes,), _ = grow(problem, plan, seed=0)
-    box = boxes[0].box(plan.rule, problem.posterior.spread)
+    box = boxes[0].box(plan.growth, problem.posterior.spread)
     assert boxes[0].steps == 3
     assert (box.lower.item(), box.upper.item()) == pytest.approx((0.1, 2.08), rel=1e-14)
     lower = certify(problem, GIE(samples=1, step=0.3, rho=0.2))[0].lower
@@ -515,9 +516,9 @@ def test_a_single_box_certificate_is_its_mass() -> None:
 
 def test_a_result_is_one_json_line() -> None:
     (result,) = certify(paper_example(), PIE(samples=2), seed=4, indices=[17])
-    line = result.line("certificates/000017.safetensors")
-    fields = json.loads(line)
-    assert "\n" not in line
+    text = line(result, "certificates/000017.safetensors")
+    fields = json.loads(text)
+    assert text.index("\n") == len(text) - 1
     assert fields["certificate"] == "certificates/000017.safetensors"
     assert (fields["index"], fields["status"], fields["method"], fields["seed"]) == (17, "certified", "pie", 4)
     assert (fields["lower"], fields["upper"], fields["bound_calls"]) == (result.lower, 1.0, result.bound_calls)

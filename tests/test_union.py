@@ -16,7 +16,7 @@ import pytest
 import torch
 from mpmath import mpf
 
-import bnncert.boxes.union
+from bnncert.boxes import union as unions
 from bnncert.boxes.union import Union, heaviest, overlap, separated, separating_weight, union_mass
 from bnncert.model.box import Box
 from bnncert.posteriors.base import sample
@@ -150,12 +150,12 @@ def test_disjoint_boxes_add_up(block: int) -> None:
 def force(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     """Make one rule win wherever there are two boxes or more."""
     if rule != "cells":
-        monkeypatch.setattr(bnncert.union, "MOST_CELLS", 0)
+        monkeypatch.setattr(unions, "MOST_CELLS", 0)
     if rule != "inclusion-exclusion":
-        monkeypatch.setattr(bnncert.union, "EXACT_WORK", 0)
+        monkeypatch.setattr(unions, "EXACT_WORK", 0)
     if rule == "cells":  # with every piece kept the cells are exact, so pairs alone cannot win
-        monkeypatch.setattr(bnncert.union, "MOST_CELLS", 10**6)
-        monkeypatch.setattr(bnncert.union, "PIECES", 10**6)
+        monkeypatch.setattr(unions, "MOST_CELLS", 10**6)
+        monkeypatch.setattr(unions, "PIECES", 10**6)
 
 
 @seeds
@@ -305,9 +305,9 @@ def test_cells_are_evidence(block: int) -> None:
 @pytest.mark.parametrize("size", [4, 6])
 def test_cells_are_evidence_when_pieces_are_dropped(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Many overlapping boxes, few pieces kept: fewer cells, the same proof."""
-    monkeypatch.setattr(bnncert.union, "EXACT_WORK", 0)
-    monkeypatch.setattr(bnncert.union, "PIECES", 3)
-    monkeypatch.setattr(bnncert.union, "MOST_CELLS", 12)
+    monkeypatch.setattr(unions, "EXACT_WORK", 0)
+    monkeypatch.setattr(unions, "PIECES", 3)
+    monkeypatch.setattr(unions, "MOST_CELLS", 12)
     posterior, boxes = crowd(seed=size, size=size, count=12)
     union = union_mass(posterior, boxes)
     assert union.rule == "cells"
@@ -346,8 +346,8 @@ def crowd(seed: int, size: int, count: int) -> tuple[Independent, list[Box]]:
 
 def keep_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits, so that every rule is at work and gives something up."""
-    monkeypatch.setattr(bnncert.union, "EXACT_WORK", 2**10)
-    monkeypatch.setattr(bnncert.union, "MOST_CELLS", 8)
+    monkeypatch.setattr(unions, "EXACT_WORK", 2**10)
+    monkeypatch.setattr(unions, "MOST_CELLS", 8)
 
 
 @pytest.mark.parametrize(("size", "count"), [(2, 20), (2, 40), (3, 30), (4, 25), (5, 40), (6, 20), (6, 40)])
@@ -489,7 +489,7 @@ def test_the_heaviest_come_first_and_negligible_ones_are_left_out() -> None:
     assert heaviest([-2.0, -1.0, -math.inf, -3.0]) == [1, 0, 3]
     assert heaviest([-800.0, -700.0]) == [1]
     assert heaviest([-1.0, -60.0]) == [0]
-    assert heaviest([-float(i) / 100 for i in range(200)]) == list(range(bnncert.union.MOST_BOXES))
+    assert heaviest([-float(i) / 100 for i in range(200)]) == list(range(unions.MOST_BOXES))
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,7 +1,7 @@
 """The front door: certify(problem, method) and decide(problem), one row an input.
 
 Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an interrupt (Ctrl-C)
-ends the work, and what is known so far is returned, marked as interrupted.
+ends the work, and what is known so far is returned, marked as interrupted. Where nothing is, it is raised as ever.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ def _in_turn(
             try:
                 found, interrupted = batch(part)
             except KeyboardInterrupt:
+                if not rows:
+                    raise
                 return tuple(rows), True
             rows += found
             if progress is not None:

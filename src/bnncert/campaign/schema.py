@@ -18,8 +18,9 @@ from bnncert.methods import Concentration, Method
 from bnncert.question import Question, closest, require_kind
 
 ASKED = {field.name: field.metadata.get("kinds", (str,)) for field in dataclasses.fields(Question)}
-KINDS: dict[str, tuple[type, ...]] = ASKED | {
+KINDS: dict[str, tuple[type, ...]] = {
     "posteriors": (dict, list),
+    **ASKED,
     "methods": (list,),
     "at_least": (int, float),
     "seed": (int,),

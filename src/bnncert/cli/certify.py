@@ -117,12 +117,12 @@ def decide(
     several = len(question.eps) > 1
     with _stored(out, several, DECISIONS) as store, _shown("deciding", len(asked.indices)) as show:
         decisions = decide_problem(asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show))
-    if decisions.interrupted:
-        raise typer.Exit(INTERRUPTED)
     title = f"{posterior.name}, {_radius(question)}, predictive {decisions[0].quantity}"
     show_decisions(decisions, title)
     if out:
         print(f"decisions and certificates are in {out}")
+    if decisions.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 class _Run:

@@ -24,9 +24,9 @@ def check(
     try:
         from bnncert_check.__main__ import run
     except ModuleNotFoundError as error:
-        raise InputError(
-            "the checker is a program of its own; install it with: pip install 'bnncert[check]'"
-        ) from error
+        own = (error.name or "").split(".")[0] == "bnncert_check"
+        lacking = "is a program of its own" if own else "needs python-flint"
+        raise InputError(f"the checker {lacking}; install it with: pip install 'bnncert[check]'") from error
     raise typer.Exit(run(target, posterior, as_json))
 
 
