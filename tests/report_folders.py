@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,13 @@ def write_folder(
     count: int,
     shape: tuple[int, ...] = (784,),
     line: Callable[[int, dict[str, Any]], dict[str, Any]] = lambda _, fields: fields,
+    more: Mapping[str, torch.Tensor] | None = None,
     **changes: Any,
 ) -> list[dict[str, Any]]:
     """A folder of `count` results: open (without a certificate), certified, certified from both sides, misclassified.
 
-    line: changes the fields of a line, whose certificate is written where they say. changes: of every header.
+    line: changes the fields of a line, whose certificate is written where they say. more: tensors of every certificate.
+    changes: of every header.
     """
     (folder / "certificates").mkdir(parents=True)
     generator = torch.Generator().manual_seed(0)
@@ -62,6 +64,7 @@ def write_folder(
             continue
         x = torch.rand(*shape, generator=generator, dtype=torch.float64)
         tensors = {"x": x, "rows": torch.tensor([[1.0, -1.0]]).double(), "offsets": torch.zeros(1).double()}
+        tensors |= more or {}
         if upper < 1:
             tensors["c0.point"] = (x + 0.025 * torch.randint(-1, 2, shape, generator=generator)).clamp(0, 1)
         path = folder / name

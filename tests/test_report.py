@@ -338,7 +338,8 @@ def test_no_text_becomes_markup_in_evidence(tmp_path: Path) -> None:
         "boxes": [{"draw": HOSTILE, "steps": HOSTILE}] * 2,
         "union": {"rule": HOSTILE},
     }
-    write_folder(tmp_path / "run", 8, kind="boxes", evidence=evidence)
+    centers = {f"center{i}": torch.zeros(2).double() for i in range(2)}
+    write_folder(tmp_path / "run", 8, more=centers, kind="boxes", evidence=evidence)
     page = written(tmp_path / "run")
     assert page.tags["script"] == 2
     assert sum(HOSTILE in text for text in page.data["texts"]) >= 2
@@ -748,7 +749,8 @@ def test_components_are_told_apart() -> None:
 
     own = header(0, 0.5, 0.9)
     own["evidence"]["components"] *= 2
-    words = in_words(Certificate(own, {"rows": torch.tensor([[1.0, -1.0]])}))
+    points = {f"c{i}.point": torch.zeros(2).double() for i in range(2)}
+    words = in_words(Certificate(own, points | {"rows": torch.tensor([[1.0, -1.0]])}))
     assert [text.split(":")[0] for text in words] == ["Component 0 (weight 1)"] * 2 + ["Component 1 (weight 1)"] * 2
 
 
