@@ -22,7 +22,7 @@ from bnncert.methods.proof import Cut, Proof, prove
 from bnncert.methods.refine import CLOSED, Limits, Refined
 from bnncert.problem import Problem
 from bnncert.rounding import UNIT
-from bnncert.specification import Specification
+from bnncert.specification import Region, Specification
 
 LOW = 8  # dimensions at most
 AT_ONCE = 256  # parts cut in a round, of all inputs
@@ -129,8 +129,19 @@ def _prove(
         for place in (margins < 0).nonzero().squeeze(1).tolist():
             points.setdefault(boxes[place][0], middle[place])
     proofs, dimensions = prove(asked, posterior, 0), _longest(asked, posterior)
+    for place in _empty(region).nonzero().squeeze(1).tolist():
+        proofs[place] = replace(proofs[place], bound=1.0)
     parts = zip(boxes, proofs, dimensions.tolist(), strict=True)
     return [Part(i, low, high, proof, dimension) for (i, low, high), proof, dimension in parts]
+
+
+def _empty(region: Region) -> Tensor:
+    """Boxes [B] that surely miss the ball, from which they are farther than roundings could explain."""
+    if region.is_box:
+        return torch.zeros(len(region), dtype=torch.bool)
+    apart = (region.box.lower - region.center).clamp_min(0) + (region.center - region.box.upper).clamp_min(0)
+    distance = torch.linalg.vector_norm(apart.flatten(1), 1 if region.norm == "l1" else 2, dim=1)
+    return distance * (1 - 2.0**-30) > region.eps
 
 
 def _longest(problem: Problem, posterior: Gaussian) -> Tensor:
