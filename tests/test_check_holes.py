@@ -382,6 +382,21 @@ def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
     assert (found.status, found.code) == (ERROR, "too-large")
 
 
+@pytest.mark.parametrize(("at", "accepted"), [(0.9, True), (0.7, False)])
+def test_nothing_fails_in_a_part_that_misses_the_ball(at: float, accepted: bool, tmp_path: Path) -> None:
+    """d - x0 - x1 > 0 on the unit disc iff d > √2; the part from (at, at) on is outside the disc, or meets it."""
+    net = Net((2,), ({"type": "Dense", "inputs": 2, "outputs": 1, "bias": False},))
+    whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
+    inner = {"probability": "0x1p0", "dimension": 1, "at": at.hex(), "below": whole, "above": whole}
+    proof = {"probability": "0x1p0", "dimension": 0, "at": at.hex(), "below": whole, "above": inner}
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    law, offsets = normal(-np.ones(2), np.zeros(2)), [1.42 if accepted else 1.41]
+    made = asked(net, law, "concentration", [[1]], evidence=evidence, x=[0.0, 0.0], eps=1.0, offsets=offsets)
+    made.header["region"]["norm"] = "l2"
+    made.header["claim"]["lower"] = "0x1p0"
+    assert (verdict(made, tmp_path).status == ACCEPT) == accepted
+
+
 def test_a_ball_that_misses_its_clip_range_is_no_region(tmp_path: Path) -> None:
     """Nothing fails where there is no point."""
     net = Net((2,), ({"type": "Dense", "inputs": 2, "outputs": 1, "bias": False},))
