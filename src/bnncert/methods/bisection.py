@@ -141,7 +141,8 @@ def _empty(region: Region) -> Tensor:
         return torch.zeros(len(region), dtype=torch.bool)
     apart = (region.box.lower - region.center).clamp_min(0) + (region.center - region.box.upper).clamp_min(0)
     distance = torch.linalg.vector_norm(apart.flatten(1), 1 if region.norm == "l1" else 2, dim=1)
-    return distance * (1 - 2.0**-30) > region.eps
+    missed: Tensor = distance * (1 - 2.0**-30) > region.eps
+    return missed
 
 
 def _longest(problem: Problem, posterior: Gaussian) -> Tensor:
