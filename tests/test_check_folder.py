@@ -12,13 +12,21 @@ import torch
 
 from bnncert import Box, Problem, certify, decide, save_posterior
 from bnncert.methods import PIE, Concentration
+<<<<<<< HEAD
 from bnncert.model.network import mlp
 from bnncert.model.specification import ball, class_robust, explicit_box, output_interval
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.independent import Normal
 from bnncert.results.folder import DECISIONS, result_folder
+=======
+from bnncert.network import mlp
+from bnncert.posterior import Normal
+from bnncert.results import DECISIONS, result_folder
+from bnncert.specification import Specification, ball, class_robust, explicit_box, output_interval
+>>>>>>> main
 from bnncert_check import ACCEPT, ERROR, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check.__main__ import run
+from bnncert_check.files import digest
 from bnncert_check.folder import check_results, read_results
 from checking import NOTHING, Workshop, bundle, families, results
 from scenarios import vector
@@ -81,12 +89,13 @@ WRONG: dict[str, Any] = {
     "target": [-1, "1", True],
     "predicted": [-1, "0"],
     "status": [None, "", "proved", "decided", 1],
-    "lower": [None, "0.5", True, [0.5]],
+    "lower": [None, "0.5", True, [0.5], 10**400],
     "upper": [None, "1"],
     "eps": [None, "everything", "0.1", True, -0.1],
     "certificate": [7, ["lower.safetensors"], {}],
     "answer": ["yes", 1],
-    "at_least": [0.5, "half"],
+    "at_least": [0.5, "half", "1e1000000000", "2", "-0.5", "", "1_0", "1/3"],
+    "input": [7],
     "posterior": [7],
     "spec": [{}, "{", "[]", "{}", "7"],
     "quantity": ["P_safe"],
@@ -114,6 +123,34 @@ def test_a_line_is_an_object(line: str, workshop: Workshop) -> None:
     (workshop.folder / "results.jsonl").write_text(line + "\n")
     (verdict,) = check_results(workshop.folder, read_results(workshop.folder), workshop.model)
     assert verdict.code == "malformed"
+
+
+def test_a_line_of_all_other_classes_leaves_none_out(tmp_path: Path) -> None:
+    """Class 3 always wins; a certificate says that 0 comes before 1 and 2."""
+    network, x = mlp(1, 4), vector(0).reshape(1, 1)
+    posterior = Normal(vector(0, 0, 0, 0, 1, 0, 0, 2), vector(*[0] * 8))
+    rows = vector(1, -1, 0, 0, 1, 0, -1, 0).reshape(1, 2, 4)
+    asked = Specification(ball(x, 0.1), rows, vector(0, 0).reshape(1, 2))
+    (said,) = written(tmp_path, Problem(network, posterior, asked))
+    for target in ({}, {"target": None}, {"target": 1}):
+        assert codes(tmp_path, [said | {"label": 0, "predicted": 0} | target]) == ["result-mismatch"]
+    spec = {"norm": "linf", "eps": (0.1).hex(), "clip": None, "label": 0, "target": None}
+    assert codes(tmp_path, [said | {"spec": json.dumps(spec)}]) == ["result-mismatch"]
+    assert codes(tmp_path, [said | {"target": 1}]) == ["result-mismatch"]
+
+
+def test_a_line_names_the_input_of_its_certificate(workshop: Workshop) -> None:
+    _, tensors = workshop.read("lower")
+    assert line(workshop, input=digest("input", [tensors["x"]])).status == ACCEPT
+    assert line(workshop, input=digest("input", [tensors["x"] + 1])).code == "result-mismatch"
+
+
+def test_a_decision_answers_nothing_about_p_safe(tmp_path: Path) -> None:
+    asked = class_robust(ball(vector(0).reshape(1, 1), 0.0), torch.tensor([0]), 2)
+    samples = vector(0, 0, 10, 0, 0, 0, -0.1, 0).reshape(2, 4)
+    (said,) = written(tmp_path, Problem(mlp(1, 2), Empirical(samples), asked), decisions=True)
+    assert codes(tmp_path, [said]) == [None]
+    assert codes(tmp_path, [said | {"answer": "unsat", "at_least": "0.7"}]) == ["malformed"]
 
 
 def test_words_follow_from_numbers(workshop: Workshop) -> None:

@@ -355,6 +355,60 @@ def test_boxes_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
     assert (found.status, found.code) == (ERROR, "too-large")
 
 
+def test_cells_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
+    size = 10_000
+    net = Net((size,), ({"type": "Dense", "inputs": size, "outputs": 1, "bias": False},))
+    growth = {"step": 0.0, "rho": 0.0, "zero_gradient_only": False}
+    union = {"rule": "cells", "cells": [{"parent": 0, "cuts": []}] * 20_000, "separators": []}
+    evidence = {"bound": "ibp", "growth": growth, "boxes": [{"draw": None, "steps": 0}], "union": union}
+    made = asked(net, normal(np.zeros(size), np.zeros(size)), "boxes", [[1]], evidence=evidence, x=np.zeros(size))
+    made.tensors["offsets"] = np.ones(1)
+    found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
+    """Each of them holds two ends of the region."""
+    size = 200_000
+    net = Net((size,), ({"type": "Dense", "inputs": size, "outputs": 1, "bias": False},))
+    whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
+    proof: dict[str, Any] = whole
+    for _ in range(300):
+        proof = {"probability": "0x1p0", "dimension": 0, "at": "0x0p0", "below": proof, "above": whole}
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    law = normal(np.zeros(size), np.zeros(size))
+    made = asked(net, law, "concentration", [[1]], evidence=evidence, x=np.zeros(size))
+    found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+@pytest.mark.parametrize(("at", "accepted"), [(0.9, True), (0.7, False)])
+def test_nothing_fails_in_a_part_that_misses_the_ball(at: float, accepted: bool, tmp_path: Path) -> None:
+    """d - x0 - x1 > 0 on the unit disc iff d > √2; the part from (at, at) on is outside the disc, or meets it."""
+    net = Net((2,), ({"type": "Dense", "inputs": 2, "outputs": 1, "bias": False},))
+    whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
+    inner = {"probability": "0x1p0", "dimension": 1, "at": at.hex(), "below": whole, "above": whole}
+    proof = {"probability": "0x1p0", "dimension": 0, "at": at.hex(), "below": whole, "above": inner}
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    law, offsets = normal(-np.ones(2), np.zeros(2)), [1.42 if accepted else 1.41]
+    made = asked(net, law, "concentration", [[1]], evidence=evidence, x=[0.0, 0.0], eps=1.0, offsets=offsets)
+    made.header["region"]["norm"] = "l2"
+    made.header["claim"]["lower"] = "0x1p0"
+    assert (verdict(made, tmp_path).status == ACCEPT) == accepted
+
+
+def test_a_ball_that_misses_its_clip_range_is_no_region(tmp_path: Path) -> None:
+    """Nothing fails where there is no point."""
+    net = Net((2,), ({"type": "Dense", "inputs": 2, "outputs": 1, "bias": False},))
+    whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
+    evidence = {"components": [{"weight": "0x1p0", "lower": whole, "upper": None}]}
+    made = asked(
+        net, normal(np.zeros(2), np.zeros(2)), "concentration", [[1]], evidence=evidence, x=[0.0, 0.0], eps=1.0
+    )
+    made.header["region"] |= {"norm": "l2", "clip": [0.8, 1.0]}
+    assert verdict(made, tmp_path).code == "region-empty"
+
+
 @pytest.mark.parametrize("name", ["results.jsonl", "decisions.jsonl", "c.safetensors", "p.safetensors", "p.npz"])
 def test_nothing_is_waited_for(name: str, tmp_path: Path) -> None:
     """A pipe that nobody writes to."""

@@ -72,13 +72,15 @@ upper tails go down ¦ * (1 + RELATIVE_ERROR) ¦ * (1 - RELATIVE_ERROR)
 E|N| without its error ¦ ABSOLUTE_ERROR = 2.0**-48 ¦ ABSOLUTE_ERROR = 0.0
 E|N| without its noise ¦ return up(np.abs(a) + up(s * (value + ABSOLUTE_ERROR))) ¦ return up(np.abs(a))
 grammar
-exponents of claims ignored ¦ float.fromhex(value)) ¦ float.fromhex(value.split("p")[0]))
+exponents of claims ignored ¦ float.fromhex(value) ¦ float.fromhex(value.split("p")[0])
 shapes may broadcast ¦ or found.shape != shape: ¦ or found.ndim != len(shape):
 negative indices ¦ or not least <= value <= most: ¦ or not value <= most:
 region
 ends rounded inward ¦ (down(x - eps), up(x + eps)) ¦ (up(x - eps), down(x + eps))
 the region is its centre ¦ (down(x - eps), up(x + eps)) ¦ (x, x)
 A⁺ and A⁻ swapped ¦ np.where(rows > 0, self.lower, self.upper) ¦ np.where(rows > 0, self.upper, self.lower)
+every part misses its ball ¦ not self._within(np.clip(self.x, self.lower, self.upper))
+    ¦ not self._within(np.where(self.x - self.lower > 0, self.lower, self.upper))
 dual norms swapped ¦ if self.norm == "l2" else ¦ if self.norm == "l1" else
 radius forgotten ¦ up(self.eps * dual) ¦ up(dual)
 one end of the box ¦ bool(((self.lower <= point) & (point <= self.upper)).all()) ¦ bool((self.lower <= point).all())
@@ -263,8 +265,8 @@ claims without certificates ¦ if not line.claims_nothing: ¦ if False:
 lower ends need not be repeated ¦ _require_equal("lower", line.lower, lower) ¦ pass
 upper ends need not be repeated ¦ _require_equal("upper", line.upper, upper) ¦ pass
 a mean between 0 and 1 is nothing ¦ trivial and self.quantity != MEAN and ¦ trivial and
-one rival is all rivals ¦ if line.label is not None and (line.target is not None or not question.against_all):
-    ¦ if False:
+one rival is all rivals ¦ elif not question.against_all: ¦ elif False:
+inputs may differ ¦ if line.input is not None: ¦ if False:
 any radius ¦ _require_equal("eps", line.eps, question.region.eps) ¦ pass
 words need not follow ¦ _require_equal("status", line.status, status if line.status != "error" else "error") ¦ pass
 a certificate for many lines ¦ _require_new(_identity(certificate), seen, "another line names the same certificate")
@@ -799,6 +801,8 @@ def regions(checker: Checker) -> None:
     for norm, point in {"linf": (1.25, 2.0), "l2": (1.5, 1.5), "l1": (1.5, 1.25), "box": (0.5, 9.0)}.items():
         region = checker.region.Region(norm, np.ones(2), 0.5, np.zeros(2), np.full(2, 3.0))
         never(region.contains(np.array(point)), f"a point outside, {norm}")
+        touching = checker.region.Region(norm, np.ones(2), 0.5, np.array([1.5, -9.0]), np.full(2, 9.0))
+        never(touching.is_empty, f"a part that meets the region, {norm}")
 
 
 def activation_lines(checker: Checker) -> None:
@@ -1041,7 +1045,7 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"lower": 0.9, "upper": 1.0, "status": "certified"},
         (
             {"certificate": None}, {"lower": 0.95}, {"upper": 0.95}, {"eps": 50.0}, {"status": "unverified"},
-            {"answer": "unsat", "at_least": "0.95"}, NOTHING | {"status": "certified"},
+            {"answer": "unsat", "at_least": "0.95"}, NOTHING | {"status": "certified"}, {"input": 64 * "0"},
             NOTHING | {"answer": "unsat", "at_least": "0.5"},
         ),
     ),

@@ -15,13 +15,28 @@ import torch
 from torch import Tensor
 
 from bnncert import (
+    GIE,
     Box,
     Concentration,
+<<<<<<< HEAD
+=======
+    Conv2d,
+    Dense,
+    Empirical,
+    Flatten,
+>>>>>>> main
     InputError,
     Network,
     Problem,
+<<<<<<< HEAD
+=======
+    ReLU,
+    Specification,
+    Tanh,
+>>>>>>> main
     ball,
     certify,
+    class_robust,
     decide,
     explicit_box,
     half_space,
@@ -168,6 +183,63 @@ def test_networks_that_begin_with_an_activation_are_accepted(first: Any, inputs:
             lower = result.certificate.header["evidence"]["components"][0]["lower"]
             trees += "trees" in lower or "at" in lower
     assert trees
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("l2", 0.6), ("l1", 0.1)])
+def test_parts_of_a_box_that_miss_the_ball_are_accepted(norm: str, eps: float, tmp_path: Path) -> None:
+    """Once the ends of a neuron crossed there, which nothing was prepared for."""
+    network, cut = mlp(2, 6, 6, 2), 0
+    for seed in (11, 36, 37):
+        generator = torch.Generator().manual_seed(seed)
+        mean = gaussian(network.size, generator=generator)
+        x = torch.rand(1, 2, generator=generator, dtype=torch.float64)
+        asked = class_robust(ball(x, eps, norm), network.forward(mean, x).argmax(-1), 2)
+        problem = Problem(network, Normal(mean, 1e-3 + 0 * mean), asked)
+        (result,) = certify(problem, Concentration(effort=3, precision=0.0, nodes=60))
+        if result.certificate is not None:
+            assert checked(problem, result.certificate, tmp_path) == ACCEPT
+            cut += "at" in result.certificate.header["evidence"]["components"][0]["lower"]
+    assert cut
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_attacks_stay_in_balls_that_are_small_beside_their_centres(norm: str, tmp_path: Path) -> None:
+    network = mlp(3, 4, 2)
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        mean = gaussian(network.size, generator=generator)
+        x = 255 * torch.rand(1, 3, generator=generator, dtype=torch.float64)
+        wrong = network.forward(mean, x).argmin(-1)
+        problem = Problem(network, Normal(mean, 1e-8 + 0 * mean), class_robust(ball(x, 1e-4, norm), wrong, 2))
+        (result,) = certify(problem, Concentration(upper=True))
+        assert result.upper < 1
+        assert result.certificate is not None
+        assert checked(problem, result.certificate, tmp_path) == ACCEPT
+
+
+# ---- rows of two directions, and boxes of kernels --------------------------------------------------------------------
+
+
+def test_a_mean_is_of_one_direction() -> None:
+    """Once each entry was compared for itself, and y0 + y1 and y0 - y1 were taken for one direction."""
+    posterior = Normal(vector(0, 0, -3, 1), vector(0.001, 0.001, 0.001, 0.001))
+    rows = vector(1, 1, 1, -1).reshape(1, 2, 2)
+    asked = Specification(ball(vector(0).reshape(1, 1), 0.1), rows, vector(3, 1).reshape(1, 2))
+    with pytest.raises(InputError, match="one direction"):
+        decide(Problem(mlp(1, 2), posterior, asked))
+
+
+def test_every_input_has_its_own_kernels_in_a_batch() -> None:
+    """Behind a layer whose output may be negative."""
+    network = Network((1, 4, 4), (Conv2d(1, 2, (2, 1)), Conv2d(2, 1, (1, 1), (2, 1)), Flatten(), Dense(8, 2)))
+    generator = torch.Generator().manual_seed(0)
+    mean = gaussian(network.size, generator=generator)
+    x = torch.rand(3, 1, 4, 4, generator=generator, dtype=torch.float64)
+    problem = Problem(network, Normal(mean, 0.01 + 0 * mean), half_space(ball(x, 0.01), vector(1, 0), -5.0))
+    method = GIE(samples=2, step=0.5, rho=1.0, bound="ibp")
+    together = [result.lower for result in certify(problem, method)]
+    assert together == [certify(problem[i : i + 1], method)[0].lower for i in range(3)]
+    assert min(together) > 0
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------

@@ -9,12 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+<<<<<<< HEAD:src/bnncert/attack.py
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Region
 from bnncert.numerics.batching import in_batches
+=======
+from bnncert.bounds.batching import in_batches
+from bnncert.problem import Problem
+from bnncert.rounding import UNIT
+from bnncert.specification import Region
+>>>>>>> main:src/bnncert/methods/attack.py
 
 TARGETS = 3  # rivals attacked one by one
-SHRINK = 1 - 2.0**-40  # of a ball's radius: a point that rounds to the surface stays inside
+SHRINK = 1 - 2.0**-40  # of a ball's radius: lengths are rounded too
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +89,18 @@ def project(region: Region, x: Tensor) -> Tensor:
 
 def _into_ball(region: Region, offset: Tensor) -> Tensor:
     flat = offset.flatten(2)
-    radius = (region.eps * SHRINK).unsqueeze(-1)
+    radius = _inner_radius(region).unsqueeze(-1)
     if region.norm == "l1":
         flat = _into_simplex(flat.abs(), radius) * flat.sign()
     length = _length(region.norm, flat)
     return (flat * (radius / length.clamp_min(1e-300)).clamp_max(1)).reshape(offset.shape)
+
+
+def _inner_radius(region: Region) -> Tensor:
+    """Of balls [B] whose points stay inside the region's when they are rounded, once as offsets, once at the centre."""
+    largest = (region.center.abs() + region.eps.reshape(-1, *[1] * (region.center.dim() - 1))).flatten(1)
+    rounding = 4 * UNIT * _length(region.norm, largest).squeeze(-1)
+    return (region.eps * SHRINK - rounding).clamp_min(0)
 
 
 def _into_simplex(magnitudes: Tensor, radius: Tensor) -> Tensor:

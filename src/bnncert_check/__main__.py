@@ -84,8 +84,8 @@ def _line(verdict: Verdict) -> str:
         words.append(f"{bounds}: {verdict.question}")
     else:
         words.append(verdict.message)
-    # A file's name must not look like a verdict of its own.
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in "  ".join(words))
+    # A file's name must not look like a verdict of its own, and any terminal must be able to show it.
+    return "".join(c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in "  ".join(words))
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ certificate it must claim nothing. No two lines are about one thing, and no two 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bnncert_check.certificate import examine
-from bnncert_check.files import read_lines, reading, strict_json
+from bnncert_check.files import digest, read_lines, reading, strict_json
 from bnncert_check.grammar import exact, listed, members, number, whole, word
 from bnncert_check.model import Model
 from bnncert_check.question import Question
@@ -24,6 +25,7 @@ ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seco
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
 # Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
 ALSO = ("target", "answer", "at_least", "estimate", "posterior", "name", "config", "reason", "input", "spec")
+DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?")  # no power that takes for ever
 STATUSES = ("certified", "unverified", "misclassified", "error")
 DECIDED, UNDECIDED = "decided", "undecided"
 ANSWERS = ("unsat", "sat", "unknown")
@@ -58,6 +60,7 @@ class Line:
     certificate: str | None
     answer: str | None
     at_least: Fraction | None
+    input: str | None  # digest of x
     spec: Spec | None
     posterior: str | None
     method: tuple[str | None, str | None]  # its name and, of campaigns, its options
@@ -92,7 +95,7 @@ def _file(folder: Path) -> Path:
 
 
 def _line(value: Any, where: str, decisions: bool) -> Line:
-    found = members(value, where, OF_DECISIONS if decisions else OF_RESULTS, ALSO)
+    found = members(value, where, OF_DECISIONS, ()) if decisions else members(value, where, OF_RESULTS, ALSO)
 
     def optional(name: str, read: Any, *arguments: Any) -> Any:
         given = found.get(name)
@@ -112,6 +115,7 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         certificate=optional("certificate", word),
         answer=optional("answer", word, ANSWERS),
         at_least=optional("at_least", _threshold),
+        input=optional("input", word),
         spec=optional("spec", _spec),
         posterior=optional("posterior", word),
         method=(optional("method", word), optional("config", word)),
@@ -119,9 +123,11 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
 
 
 def _threshold(value: Any, where: str) -> Fraction:
-    """A decimal, as it was typed."""
-    with reading(f"{where} is not a decimal", "malformed"):
-        return Fraction(word(value, where))
+    """A probability in decimals, as it was typed."""
+    with reading(f"{where} is not a probability in decimals", "malformed"):
+        if not DECIMAL.fullmatch(word(value, where)) or not 0 <= (found := Fraction(value)) <= 1:
+            raise ValueError("it is not from 0 to 1")
+    return found
 
 
 def _spec(value: Any, where: str) -> Spec:
@@ -173,7 +179,7 @@ def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) ->
         _require_new(_identity(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
-            _compare(line, verdict, question)
+            _compare(line, verdict, question, model.input_shape)
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict
@@ -213,7 +219,7 @@ def _require_consistent(line: Line) -> None:
         _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
 
 
-def _compare(line: Line, verdict: Verdict, question: Question) -> None:
+def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int, ...]) -> None:
     """The line must repeat the certificate's claim and question."""
     lower, upper = verdict.claimed or (None, None)
     _require_equal("quantity", line.quantity, verdict.quantity)
@@ -222,10 +228,11 @@ def _compare(line: Line, verdict: Verdict, question: Question) -> None:
     _require_equal("gap", line.gap, verdict.gap)
     _require_equal("eps", line.eps, question.region.eps)
     _require_equal("label", line.label, question.label)
-    if line.label is not None and (line.target is not None or not question.against_all):
-        _require_equal("target", line.target, question.target)
+    _require_rivals(line.label, line.target, question)
     if line.quantity != P_SAFE:
         _require_equal("status", line.status, DECIDED if verdict.decided else UNDECIDED)
+    if line.input is not None:
+        _require_equal("input", line.input, digest("input", [question.region.x.reshape(shape)]))
     if line.status == "error":
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
     if line.spec is not None:
@@ -239,12 +246,19 @@ def _compare_spec(spec: Spec, question: Question) -> None:
     _require_equal("eps", spec.eps, region.eps)
     _require_equal("clip", spec.clip, region.clip)
     _require_equal("label", spec.label, question.label)
-    if spec.target is not None or not question.against_all:
-        _require_equal("target", spec.target, question.target)
+    _require_rivals(spec.label, spec.target, question)
     if spec.interval is not None:
         rows = [[sign * (i == 0) for i in range(question.rows.shape[1])] for sign in (1.0, -1.0)]
         _require_equal("rows", rows, question.rows.tolist())
         _require_equal("interval", [-spec.interval[0], spec.interval[1]], question.offsets.tolist())
+
+
+def _require_rivals(label: int | None, target: int | None, question: Question) -> None:
+    """A class is said to come before its target, and before all others where none is named."""
+    if label is None or target is not None:
+        _require_equal("target", target, question.target if label is not None else None)
+    elif not question.against_all:
+        raise Rejected("result-mismatch", "target: the line says all other classes, its certificate leaves some out")
 
 
 def _require_equal(name: str, said: Any, certified: Any) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from bnncert_check.arithmetic import Array
 from bnncert_check.verdict import CannotCheck
 
 HEXADECIMAL = re.compile(r"-?0x[0-9a-f]+(\.[0-9a-f]*)?p[+-]?[0-9]{1,5}")
+LARGEST = sys.float_info.max
 DTYPES = {"float64": np.float64, "float32": np.float32, "int32": np.int32, "int8": np.int8}
 
 
@@ -55,16 +58,17 @@ def index(value: Any, where: str, count: int) -> int:
 
 def number(value: Any, where: str, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number within the limits."""
-    if type(value) not in (int, float) or not (math.isfinite(value) and least <= value <= most):
+    if type(value) not in (int, float) or not (abs(value) <= LARGEST and least <= value <= most):
         raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a number from {least} to {most}")
     return float(value)
 
 
 def exact(value: Any, where: str) -> float:
     """A finite number in hexadecimal."""
-    if type(value) is not str or not HEXADECIMAL.fullmatch(value) or not math.isfinite(found := float.fromhex(value)):
-        raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a hexadecimal number")
-    return found
+    with suppress(OverflowError):
+        if type(value) is str and HEXADECIMAL.fullmatch(value):
+            return float.fromhex(value)
+    raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a hexadecimal number")
 
 
 def flag(value: Any, where: str) -> bool:

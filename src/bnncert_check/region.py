@@ -53,10 +53,16 @@ class Region:
             return bool(((self.lower <= point) & (point <= self.upper)).all())
         if self.clip is not None and not ((self.clip[0] <= point) & (point <= self.clip[1])).all():
             return False
-        offsets = [
-            abs(Fraction(p) - Fraction(c)) for p, c in zip(point.tolist(), self.x.tolist(), strict=True) if p != c
-        ]
-        return WITHIN[self.norm](offsets, Fraction(self.eps))
+        return self._within(point)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the box misses the ball, by its point that is nearest to x."""
+        return not self.is_box and not self._within(np.clip(self.x, self.lower, self.upper))
+
+    def _within(self, point: Array) -> bool:
+        pairs = zip(point.tolist(), self.x.tolist(), strict=True)
+        return WITHIN[self.norm]([abs(Fraction(p) - Fraction(c)) for p, c in pairs if p != c], Fraction(self.eps))
 
     def describe(self) -> str:
         if self.norm == "box":
@@ -88,7 +94,10 @@ def read_region(described: Any, tensors: Tensors, shape: tuple[int, ...]) -> Reg
     if clip is not None:
         lower, upper = np.maximum(lower, clip[0]), np.minimum(upper, clip[1])
     _require_points(lower, upper)
-    return Region(norm, x, eps, lower, upper, clip)
+    region = Region(norm, x, eps, lower, upper, clip)
+    if region.is_empty:
+        raise Rejected("region-empty", "the ball and the clip range have no point in common")
+    return region
 
 
 def _clip(value: Any) -> Clip:

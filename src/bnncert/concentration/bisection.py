@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+<<<<<<< HEAD:src/bnncert/concentration/bisection.py
 from bnncert.bounds.walk import walk
 from bnncert.concentration.proof import prove
 from bnncert.concentration.refine import CLOSED, Limits, Refined
@@ -25,6 +26,16 @@ from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.gaussian import Gaussian
+=======
+from bnncert.bounds.gaussian import trace, walk
+from bnncert.box import Box
+from bnncert.correlated import Gaussian
+from bnncert.methods.proof import Cut, Proof, prove
+from bnncert.methods.refine import CLOSED, Limits, Refined
+from bnncert.problem import Problem
+from bnncert.rounding import UNIT
+from bnncert.specification import Region, Specification
+>>>>>>> main:src/bnncert/methods/bisection.py
 
 LOW = 8  # dimensions at most
 AT_ONCE = 256  # parts cut in a round, of all inputs
@@ -131,8 +142,20 @@ def _prove(
         for place in (margins < 0).nonzero().squeeze(1).tolist():
             points.setdefault(boxes[place][0], middle[place])
     proofs, dimensions = prove(asked, posterior, 0), _longest(asked, posterior)
+    for place in _empty(region).nonzero().squeeze(1).tolist():
+        proofs[place] = replace(proofs[place], bound=1.0)
     parts = zip(boxes, proofs, dimensions.tolist(), strict=True)
     return [Part(i, low, high, proof, dimension) for (i, low, high), proof, dimension in parts]
+
+
+def _empty(region: Region) -> Tensor:
+    """Boxes [B] that surely miss the ball, from which they are farther than roundings could explain."""
+    if region.is_box:
+        return torch.zeros(len(region), dtype=torch.bool)
+    apart = (region.box.lower - region.center).clamp_min(0) + (region.center - region.box.upper).clamp_min(0)
+    distance = torch.linalg.vector_norm(apart.flatten(1), 1 if region.norm == "l1" else 2, dim=1)
+    missed: Tensor = distance * (1 - 2.0**-30) > region.eps
+    return missed
 
 
 def _longest(problem: Problem, posterior: Gaussian) -> Tensor:

@@ -95,6 +95,7 @@ def read(value: Any, tensors: Tensors, _: Question, model: Model) -> Boxes:
     require_room(16 * size * len(entries), tensors.size + model.size, f"{len(entries)} boxes")
     boxes = tuple(_grown(entry, i, tensors, size) for i, entry in enumerate(entries))
     rule, cells, separators = _union(found["union"], len(boxes), size)
+    require_room(16 * size * len(cells or ()), tensors.size + model.size, f"{len(cells or ())} cells")
     return Boxes(
         number(growth["step"], "the step", 0.0),
         number(growth["rho"], "rho", 0.0),

@@ -60,7 +60,12 @@ class Concentration:
 
 
 def _failure(found: Divided, question: Question, region: Region, model: Model, posterior: Posterior) -> arb:
-    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut."""
+    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut.
+
+    A part of a ball's bounding box may miss the ball, and nothing fails there.
+    """
+    if region.is_empty:
+        return arb(0)
     if isinstance(found, Proof):
         return failure(model, posterior, region, question.rows, question.offsets, found)
     below, above = _halves(found, region)

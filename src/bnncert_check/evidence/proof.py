@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
+from bnncert_check.files import require_room
 from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
 from bnncert_check.layers import Activation, Conv, Dense, Linear
 from bnncert_check.model import Model, Posterior
@@ -53,7 +54,10 @@ def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -
     exact(found["probability"], f"the probability of {prefix!r}")
     if not left:
         raise CannotCheck("malformed", f"proof {prefix!r} cuts the region too often")
-    dimension = index(found["dimension"], f"the coordinate of {prefix!r}", asked.model.layers[0].inputs)
+    inputs = asked.model.layers[0].inputs
+    cuts = MOST_CUTS - left + 1
+    require_room(16 * inputs * cuts, asked.tensors.size + asked.model.size, f"{cuts} cuts, one inside the other,")
+    dimension = index(found["dimension"], f"the coordinate of {prefix!r}", inputs)
     at = exact(found["at"], f"the cut of {prefix!r}")
     below = read_divided(found["below"], f"{prefix}0", asked, left - 1)
     above = read_divided(found["above"], f"{prefix}1", asked, left - 1)
