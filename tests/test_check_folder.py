@@ -12,18 +12,11 @@ import torch
 
 from bnncert import Box, Problem, certify, decide, save_posterior
 from bnncert.methods import PIE, Concentration
-<<<<<<< HEAD
 from bnncert.model.network import mlp
-from bnncert.model.specification import ball, class_robust, explicit_box, output_interval
+from bnncert.model.specification import Specification, ball, class_robust, explicit_box, output_interval
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.independent import Normal
 from bnncert.results.folder import DECISIONS, result_folder
-=======
-from bnncert.network import mlp
-from bnncert.posterior import Normal
-from bnncert.results import DECISIONS, result_folder
-from bnncert.specification import Specification, ball, class_robust, explicit_box, output_interval
->>>>>>> main
 from bnncert_check import ACCEPT, ERROR, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check.__main__ import run
 from bnncert_check.files import digest

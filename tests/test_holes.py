@@ -18,22 +18,9 @@ from bnncert import (
     GIE,
     Box,
     Concentration,
-<<<<<<< HEAD
-=======
-    Conv2d,
-    Dense,
-    Empirical,
-    Flatten,
->>>>>>> main
     InputError,
     Network,
     Problem,
-<<<<<<< HEAD
-=======
-    ReLU,
-    Specification,
-    Tanh,
->>>>>>> main
     ball,
     certify,
     class_robust,
@@ -50,7 +37,8 @@ from bnncert.concentration.domains import Domains, roots, walk_of, whole
 from bnncert.concentration.moments import output_norms
 from bnncert.concentration.proof import prove
 from bnncert.concentration.trace import trace
-from bnncert.layers import Dense, LeakyReLU, ReLU, Tanh
+from bnncert.layers import Conv2d, Dense, Flatten, LeakyReLU, ReLU, Tanh
+from bnncert.model.specification import Specification
 from bnncert.posteriors import Empirical, Mixture, Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import gaussian, random_network, vector

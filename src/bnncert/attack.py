@@ -9,16 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD:src/bnncert/attack.py
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Region
 from bnncert.numerics.batching import in_batches
-=======
-from bnncert.bounds.batching import in_batches
-from bnncert.problem import Problem
-from bnncert.rounding import UNIT
-from bnncert.specification import Region
->>>>>>> main:src/bnncert/methods/attack.py
+from bnncert.numerics.rounding import UNIT
 
 TARGETS = 3  # rivals attacked one by one
 SHRINK = 1 - 2.0**-40  # of a ball's radius: lengths are rounded too

@@ -145,20 +145,13 @@ def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tenso
 
 def _signed_by_radius(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
     """Wc hc ± (|Wc| hr + Wr max|h|): exact where the weights are not random."""
-<<<<<<< HEAD
     center = (lower + upper) / 2
     radius = (upper - lower) / 2
-    c = h.lower / 2 + h.upper / 2
-    r = h.upper / 2 - h.lower / 2
-    middle = through(layer, center, c)
-    reach = through(layer, center.abs(), r) + through(layer, radius, h.magnitude)
-    size = 2 * through(layer, torch.maximum(lower.abs(), upper.abs()), h.magnitude)
-    return middle - reach, middle + reach, size
-=======
-    center, radius = (lower + upper) / 2, (upper - lower) / 2
-    c, r, size = (end.unsqueeze(1) for end in (h.lower / 2 + h.upper / 2, h.upper / 2 - h.lower / 2, h.magnitude))
+    # One image an input: each has weights of its own.
+    c = (h.lower / 2 + h.upper / 2).unsqueeze(1)
+    r = (h.upper / 2 - h.lower / 2).unsqueeze(1)
+    size = h.magnitude.unsqueeze(1)
     middle = through(layer, center, c)[:, 0]
     reach = (through(layer, center.abs(), r) + through(layer, radius, size))[:, 0]
     most = 2 * through(layer, torch.maximum(lower.abs(), upper.abs()), size)[:, 0]
     return middle - reach, middle + reach, most
->>>>>>> main

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD:src/bnncert/concentration/bisection.py
 from bnncert.bounds.walk import walk
 from bnncert.concentration.proof import prove
 from bnncert.concentration.refine import CLOSED, Limits, Refined
@@ -23,19 +22,9 @@ from bnncert.concentration.trace import trace
 from bnncert.evidence.concentration import Cut, Proof
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification
+from bnncert.model.specification import Region, Specification
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.gaussian import Gaussian
-=======
-from bnncert.bounds.gaussian import trace, walk
-from bnncert.box import Box
-from bnncert.correlated import Gaussian
-from bnncert.methods.proof import Cut, Proof, prove
-from bnncert.methods.refine import CLOSED, Limits, Refined
-from bnncert.problem import Problem
-from bnncert.rounding import UNIT
-from bnncert.specification import Region, Specification
->>>>>>> main:src/bnncert/methods/bisection.py
 
 LOW = 8  # dimensions at most
 AT_ONCE = 256  # parts cut in a round, of all inputs

@@ -74,7 +74,8 @@ def quantity(spec: Specification) -> str:
             raise InputError("a predictive probability is of one class against all; leave out the target class")
         return SOFTMAX
     first = spec.rows[:, :1]
-    if not bool(((spec.rows == first) | (spec.rows == -first)).all(-1).all()):
+    same, opposite = ((spec.rows == sign * first).all(-1) for sign in (1, -1))
+    if not bool((same | opposite).all()):
         raise InputError("predictive means are of one direction; give an output interval, a half-space or labels")
     return MEAN
 

@@ -197,11 +197,12 @@ def _interval(found: Functional, t: Tensor, flat_below: bool) -> tuple[Box, Tens
 
 
 def _ends(found: Functional, t: Tensor) -> tuple[Tensor, Tensor]:
+    """They would cross only on a region without points, a part of a box that misses its ball, where anything holds."""
     width = found.value.shape[1] // 2
     ends = found.value - t.unsqueeze(-1) * found.lipschitz * (1 + 4 * UNIT) - TINY
-    lower = ends[:, :width]
-    upper = -ends[:, width:]
-    return lower - UNIT * lower.abs(), upper + UNIT * upper.abs()
+    lower = ends[:, :width] - UNIT * ends[:, :width].abs()
+    upper = -ends[:, width:] + UNIT * ends[:, width:].abs()
+    return torch.minimum(lower, upper), torch.maximum(lower, upper)
 
 
 def _better(first: Functional, second: Functional, t: Tensor) -> Functional:
