@@ -199,9 +199,13 @@ def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop:
 
 
 def has_rows(network: Network, k: int) -> bool:
-    """Whether layer k gives sums whose intervals are worth rows of their own: not outputs, nor terms of other sums."""
+    """Whether layer k gives sums whose intervals are worth rows of their own: not outputs, nor terms of one other sum.
+
+    Where a term is read twice, its rows add up, and their rounding meets its box.
+    """
     readers = network.reading(k + 1)
-    return isinstance(network.layers[k], (*LINEAR, Add)) and any(not isinstance(r, Add) for r in readers)
+    needed = len(readers) > 1 or any(not isinstance(reader, Add) for reader in readers)
+    return isinstance(network.layers[k], (*LINEAR, Add)) and needed
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
