@@ -183,7 +183,7 @@ def test_parts_of_a_box_that_miss_the_ball_are_accepted(norm: str, eps: float, t
         x = torch.rand(1, 2, generator=generator, dtype=torch.float64)
         asked = class_robust(ball(x, eps, norm), network.forward(mean, x).argmax(-1), 2)
         problem = Problem(network, Normal(mean, 1e-3 + 0 * mean), asked)
-        (result,) = certify(problem, Concentration(effort=3, precision=0.0, nodes=60))
+        (result,) = certify(problem, Concentration(effort=3, precision=0.0, nodes=400))
         if result.certificate is not None:
             assert checked(problem, result.certificate, tmp_path) == ACCEPT
             cut += "at" in result.certificate.header["evidence"]["components"][0]["lower"]
