@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check.__main__ import run
-from bnncert_check.layers import read_layers
+from bnncert_check.network import read_network
 from checking import cheaply, npy
 from forger import Forgery, Law, Net, Posterior, write
 
@@ -187,7 +187,7 @@ def test_the_slope_of_a_leaky_relu_is_a_number(slope: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize("entry", [{"type": "GELU"}, {"type": ["ReLU"]}, {"type": None}, {}, 7, None, ["ReLU"]])
 def test_a_layer_that_nobody_knows_is_refused(entry: Any) -> None:
     with pytest.raises(CannotCheck) as reason:
-        read_layers({"input_shape": [1], "layers": [entry, *ONE.layers]})
+        read_network({"input_shape": [1], "layers": [entry, *ONE.layers]})
     assert reason.value.code == "unsupported"
 
 

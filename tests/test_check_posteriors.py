@@ -21,6 +21,7 @@ from bnncert.posteriors.independent import Normal
 from bnncert_check import check_certificate, read_model
 from bnncert_check.activations import _curve_intercept
 from bnncert_check.arithmetic import BITS
+from bnncert_check.layers import KINDS
 from bnncert_check.mass import DOWN, UP, WeightBox, mass
 from bnncert_check.model import FIELDS
 from bnncert_check.model import Posterior as Weights
@@ -60,7 +61,7 @@ def test_odd_intervals_have_the_mass_they_should(family: str, side: int) -> None
 def test_tiny_slopes_of_a_sigmoid_are_sound() -> None:
     """Where the point of equal slopes is too far out to be computed, a line below everything is taken."""
     with ctx.workprec(BITS):
-        lines = [_curve_intercept(kind, 1, 2.0**-200, -100.0, 100.0) for kind in ("Sigmoid", "Tanh")]
+        lines = [_curve_intercept(KINDS[kind].curve, 1, 2.0**-200, -100.0, 100.0) for kind in ("Sigmoid", "Tanh")]
     assert -1e-40 < lines[0] < 0
     assert -1 - 1e-15 < lines[1] <= -1
 

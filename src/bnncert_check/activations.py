@@ -6,8 +6,9 @@ equals the slope, in Arb. Slopes need no trust.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from flint import arb
@@ -15,8 +16,7 @@ from flint import arb
 from bnncert_check.arithmetic import Array, down, lower_float, up, upper_float
 from bnncert_check.layers import Activation
 
-HALF = arb(1) / 2
-CURVES = {"Tanh": (arb(0), arb(1), arb(1)), "Sigmoid": (HALF, HALF, HALF)}  # f(z) = lift + height tanh(rate z)
+Curve: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def image(activation: Activation, l: Array, u: Array) -> tuple[Array, Array]:
     """The range over [l, u]: every activation here is nondecreasing."""
     if activation.slope is not None:
         return _bent_down(activation.slope, l), -_bent_down_mirrored(activation.slope, -u)
-    return _elementwise(activation.kind, _curve_down)(l), _elementwise(activation.kind, _curve_up)(u)
+    curve = activation.traits.curve
+    return _elementwise(curve, lower_float)(l), _elementwise(curve, upper_float)(u)
 
 
 def default_slopes(activation: Activation, l: Array, u: Array) -> tuple[Array, Array]:
@@ -50,15 +51,16 @@ def default_slopes(activation: Activation, l: Array, u: Array) -> tuple[Array, A
         chord = np.clip((np.maximum(u, alpha * u) - np.maximum(l, alpha * l)) / width, alpha, 1.0)
         upper = np.where(l >= 0, 1.0, np.where(u <= 0, alpha, chord))
         return np.where((l >= 0) | (u > np.maximum(-l, 0)), 1.0, alpha), upper
-    rate, scale = (0.5, 0.25) if activation.kind == "Sigmoid" else (1.0, 1.0)
+    _, height, rate = activation.traits.curve
+    scale = height * rate
     return scale * _tangent(rate * l, rate * u), scale * _tangent(-rate * u, -rate * l)
 
 
 def _intercept(activation: Activation, slope: Array, l: Array, u: Array, mirror: bool = False) -> Array:
     """min over [l, u] of f(z) - slope z from below; `mirror`: of -f(-z) instead of f(z)."""
-    if activation.slope is None:
+    if activation.slope is None:  # a curve
         sign = -1 if mirror else 1
-        found = np.frompyfunc(lambda a, lo, hi: _curve_intercept(activation.kind, sign, a, lo, hi), 3, 1)
+        found = np.frompyfunc(lambda a, lo, hi: _curve_intercept(activation.traits.curve, sign, a, lo, hi), 3, 1)
         return np.asarray(found(slope, l, u), np.float64)
     bent = _bent_down_mirrored if mirror else _bent_down
     ends = [down(bent(activation.slope, z) - up(slope * z)) for z in (l, u)]
@@ -75,31 +77,24 @@ def _bent_down_mirrored(alpha: float, z: Array) -> Array:
     return np.where(z <= 0, z, down(alpha * z) if alpha else 0.0)
 
 
-def _curve(kind: str, z: arb) -> arb:
-    lift, height, rate = CURVES[kind]
+def _at(curve: Curve, z: arb) -> arb:
+    """f(z) = lift + height tanh(rate z)"""
+    lift, height, rate = map(arb, curve)
     return lift + height * (rate * z).tanh()
 
 
-def _curve_down(kind: str, z: float) -> float:
-    return lower_float(_curve(kind, arb(z)))
+def _elementwise(curve: Curve, end: Callable[[arb], float]) -> Callable[[Array], Array]:
+    return lambda z: np.array([end(_at(curve, arb(value))) for value in z.tolist()], np.float64)
 
 
-def _curve_up(kind: str, z: float) -> float:
-    return upper_float(_curve(kind, arb(z)))
-
-
-def _elementwise(kind: str, function: Any) -> Any:
-    return lambda z: np.array([function(kind, value) for value in z.tolist()], np.float64)
-
-
-def _curve_intercept(kind: str, sign: int, slope: float, l: float, u: float) -> float:
+def _curve_intercept(curve: Curve, sign: int, slope: float, l: float, u: float) -> float:
     """min over [l, u] of sign f(sign z) - slope z: at an end, or at -c, where f' has the slope's value.
 
     With root = sqrt(1 - slope / (height rate)) that is c = atanh(root) / rate, and f(±c) = lift ± height root.
     """
-    lift, height, rate = CURVES[kind]
+    lift, height, rate = map(arb, curve)
     a = arb(slope)
-    values = [sign * _curve(kind, sign * arb(z)) - a * arb(z) for z in (l, u)]
+    values = [sign * _at(curve, sign * arb(z)) - a * arb(z) for z in (l, u)]
     share = 1 - a / (height * rate)
     if slope > 0 and share >= 0:
         root = share.sqrt()

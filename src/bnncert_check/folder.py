@@ -65,10 +65,10 @@ class Line:
     posterior: str | None
     method: tuple[str | None, str | None]  # its name and, of campaigns, its options
 
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """What no other line may be about."""
-        return self.posterior, self.index, self.eps, self.target, self.method
+    def identity(self, model: Model) -> tuple[Any, ...]:
+        """What no other line may be about: this posterior, an input, a radius, rivals and a method."""
+        alone = self.target is None and self.label in (0, 1) and model.outputs == 2  # one rival is all of them
+        return self.index, self.eps, 1 - (self.label or 0) if alone else self.target, self.method
 
     @property
     def claims_nothing(self) -> bool:
@@ -169,8 +169,8 @@ def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) ->
     verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
         line = _line(value, f"line {i}", path.name == DECISIONS)
-        _require_new(line.identity, seen, "another line is about the same input")
-        _require_consistent(line)
+        _require_new(line.identity(model), seen, "another line is about the same input")
+        _require_consistent(line, model.outputs)
         if line.certificate is None:
             if not line.claims_nothing:
                 raise Rejected("certificate-missing", "the line claims something and names no certificate")
@@ -206,8 +206,11 @@ def _inside(folder: Path, path: str) -> Path:
     return folder / path
 
 
-def _require_consistent(line: Line) -> None:
+def _require_consistent(line: Line, outputs: int) -> None:
     """The words of a line follow from its numbers, whether or not they are certified."""
+    for name in ("label", "target", "predicted"):
+        if (named := getattr(line, name)) is not None and named >= outputs:
+            raise CannotCheck("malformed", f"{name} is {named}, and the network has {outputs} outputs")
     if line.quantity == P_SAFE:
         wrong = line.label != line.predicted
         status = "misclassified" if wrong else "certified" if line.lower > 0 else "unverified"

@@ -16,11 +16,13 @@ from flint import arb
 
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sqrt_up, sum_error, up, upper_float
 from bnncert_check.layers import Conv, Dense, Linear, fixed_or, pull_error, pull_up
-from bnncert_check.linear import ActivationStep, Interval, MaxStep, center_radius, with_one
+from bnncert_check.linear import ActivationStep, AddStep, Interval, MaxStep, center_radius, merged, with_one
 from bnncert_check.model import Posterior
+from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.splits import SplitStep
 from bnncert_check.tails import expected_magnitude
+from bnncert_check.verdict import CannotCheck
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class NoisyStep:
     variance: Array | None  # from above; None where nothing is independent noise
     factors: Array | None  # [k, entries + 1, channels]
     h: Interval
-    region: Region | None  # where the layer is the first
+    region: Region | None  # where the layer reads the input
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,22 @@ class Tally:
     input_std: Array | None = None
 
 
-Step = NoisyStep | ActivationStep | SplitStep | MaxStep
+Step = NoisyStep | ActivationStep | SplitStep | MaxStep | AddStep
 Functional = tuple[Array, Array]  # m from below and L from above
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The first layers of a network as steps, and the intervals of its nodes, but for terms whose sum has one."""
+
+    network: Network
+    region: Region
+    steps: list[Step]
+    intervals: dict[int, Interval]
+
+    @property
+    def noisy(self) -> list[NoisyStep]:
+        return [step for step in self.steps if isinstance(step, NoisyStep)]
 
 
 def noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | None) -> NoisyStep:
@@ -60,33 +76,65 @@ def noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | Non
     return NoisyStep(layer, mean, up(std * std) if std.any() else None, factors if factors.any() else None, h, region)
 
 
-def functional(steps: list[Step], region: Region, rows: Array) -> tuple[Array, Array]:
+def functional(traced: Trace, rows: Array) -> Functional:
     """m from below and L from above of rows·(last step's output), [R]; L is 0 only where nothing is random."""
-    coefficients, tally = walk(steps, rows)
-    return conclude(steps, region, coefficients[0], tally)
+    found, tally = walk(traced, rows)
+    return conclude(traced, found[0], tally)
 
 
-def walk(steps: list[Step], rows: Array) -> tuple[list[Array], Tally]:
-    """The rows on the input and then on every step's output, and what was gathered on the way."""
-    ranks = [len(step.factors) for step in steps if isinstance(step, NoisyStep) and step.factors is not None]
+def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Array], Tally]:
+    """The rows on the input, or on every node that they come by, and what was gathered on the way."""
+    ranks = [len(step.factors) for step in traced.noisy if step.factors is not None]
     zero, none = np.zeros(len(rows)), np.zeros((len(rows), max(ranks, default=0)))
-    tally, coefficients = Tally(zero, zero, none, none), [rows]
-    for step in reversed(steps):
+    tally, waiting = Tally(zero, zero, none, none), {len(traced.steps): rows}
+    for k in reversed(range(len(traced.steps))):
+        if k + 1 not in waiting:
+            continue  # a node that only layers beyond the walk's start read
+        step, rows = traced.steps[k], waiting[k + 1] if keep else waiting.pop(k + 1)
         if isinstance(step, NoisyStep):
             rows, tally = _pull(step, rows, tally)
         else:
             rows, gained = step.pull(rows)
             tally = replace(tally, value=down(tally.value + gained))
-        coefficients.append(rows)
-    return coefficients[::-1], tally
+        for node in traced.network.reads[k]:
+            if node in waiting:
+                waiting[node], paid = merged(waiting[node], rows, traced.intervals[node])
+                tally = replace(tally, value=down(tally.value - paid))
+            else:
+                waiting[node] = rows
+    return waiting, tally
 
 
-def conclude(steps: list[Step], region: Region, rows: Array, tally: Tally) -> tuple[Array, Array]:
-    value = down(tally.value + _minimum(region, rows, tally.input_std))
-    if all(step.variance is None and step.factors is None for step in steps if isinstance(step, NoisyStep)):
+def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
+    value = down(tally.value + _minimum(traced.region, rows, tally.input_std))
+    if all(step.variance is None and step.factors is None for step in traced.noisy):
         return value, np.zeros(len(rows))
     shared = up(np.abs(tally.center) + tally.radius)
     return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
+
+
+def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
+    """Of the neurons of an image that layer k gives, and of their negatives, from the nearest intervals alone.
+
+    A term with an interval counts by its ends, another by its own functional; noises of different layers are
+    independent, so that the squares of L add up.
+    """
+    step = traced.steps[k]
+    if isinstance(step, NoisyStep):
+        if step.factors is not None or not isinstance(step.layer, Conv):
+            raise CannotCheck("unsupported", "convolutions with correlated weights cannot be checked yet")
+        return one_layer(step.layer, step)
+    width = traced.network.widths[k + 1]
+    values, squared, random = [np.zeros(width), np.zeros(width)], np.zeros(width), np.zeros(width, bool)
+    for node in traced.network.reads[k]:
+        if node in traced.intervals:
+            parts: tuple[Array, ...] = traced.intervals[node].lower, -traced.intervals[node].upper
+        else:
+            (below, noise), (above, _) = local(traced, node - 1)
+            parts, squared, random = (below, above), up(squared + up(noise**2)), random | (noise > 0)
+        values = [down(value + part) for value, part in zip(values, parts, strict=True)]
+    lipschitz = np.where(random, sqrt_up(squared), 0.0)
+    return (values[0], lipschitz), (values[1], lipschitz.copy())
 
 
 def one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
@@ -125,11 +173,21 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
     if std is not None:
         std = sqrt_up(std)
         if step.region is not None:
-            tally = replace(tally, input_std=std[:, :-1])
+            tally = replace(tally, input_std=_joined(std[:, :-1], tally))
         else:
             expected = up(_half_normal_mean() * dot_up(std, center_radius(h)[1]))
             tally = replace(tally, value=down(tally.value - expected))
     return pulled[:, :-1], tally
+
+
+def _joined(std: Array, tally: Tally) -> Array:
+    """Of all coefficients on the input, where several layers read it: their noises add up as independent ones do or,
+    where anything is shared, at most as their sizes do."""
+    if tally.input_std is None:
+        return std
+    if tally.center.shape[1]:
+        return up(std + tally.input_std)
+    return sqrt_up(up(up(std * std) + up(tally.input_std * tally.input_std)))
 
 
 def _reach(step: NoisyStep, variances: Array) -> Array:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Collection
 from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from bnncert_check.arithmetic import Array
 from bnncert_check.verdict import CannotCheck
 
-HEXADECIMAL = re.compile(r"-?0x[0-9a-f]+(\.[0-9a-f]*)?p[+-]?[0-9]{1,5}")
+HEXADECIMAL = re.compile(r"(-?)0x([0-9a-f]{1,20})(?:\.([0-9a-f]{0,20}))?p([+-]?[0-9]{1,4})")
 LARGEST = sys.float_info.max
 DTYPES = {"float64": np.float64, "float32": np.float32, "int32": np.int32, "int8": np.int8}
 
@@ -64,11 +65,17 @@ def number(value: Any, where: str, least: float = -math.inf, most: float = math.
 
 
 def exact(value: Any, where: str) -> float:
-    """A finite number in hexadecimal."""
+    """A number in hexadecimal that is a float: nothing of what is written is rounded away."""
+    written = HEXADECIMAL.fullmatch(value) if type(value) is str else None
     with suppress(OverflowError):
-        if type(value) is str and HEXADECIMAL.fullmatch(value):
-            return float.fromhex(value)
-    raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a hexadecimal number")
+        if written is not None and Fraction(found := float.fromhex(value)) == _written(*written.groups()):
+            return found
+    raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a float in hexadecimal")
+
+
+def _written(sign: str, whole: str, part: str | None, exponent: str) -> Fraction:
+    digits = part or ""
+    return Fraction(int(f"{sign}{whole}{digits}", 16)) * Fraction(2) ** (int(exponent) - 4 * len(digits))
 
 
 def flag(value: Any, where: str) -> bool:

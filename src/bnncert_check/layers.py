@@ -1,5 +1,7 @@
 """Layers on flat vectors: the one place that knows which layers there are, how they are described, and their widths.
 
+What an activation is like is said once, in `KINDS`; what follows from it is asked for as `traits`.
+
 A linear layer's weights and biases are one matrix [entries + 1, channels] whose last row meets the constant 1, so that
 a bias needs no case of its own. A dense layer has one entry an input and one place; a convolution has one for each
 channel and position of its kernel, and applies the same matrix at every place. `patches` are what meets the matrix,
@@ -21,6 +23,8 @@ from bnncert_check.verdict import CannotCheck
 
 Shape: TypeAlias = tuple[int, ...]
 
+WINDOW = 64  # numbers' worth of slices and views that a position in a window takes
+
 
 @dataclass(frozen=True)
 class Dense:
@@ -31,6 +35,10 @@ class Dense:
     bias: bool
     start: int
     position: int = 0  # among all layers
+
+    @property
+    def is_image(self) -> bool:
+        return False
 
     @property
     def size(self) -> int:
@@ -89,6 +97,10 @@ class Conv:
         return self.channels * math.prod(self.places)
 
     @property
+    def is_image(self) -> bool:
+        return True
+
+    @property
     def entries(self) -> int:
         return self.shape[0] * math.prod(self.kernel)
 
@@ -104,8 +116,8 @@ class Conv:
     @property
     def held(self) -> int:
         """The most numbers that a walk holds of one row, or a matrix beside the weights."""
-        patches = (self.entries + 1) * math.prod(self.places)
-        return max(math.prod(self._padded), self.outputs, patches, (self.entries + 1) * self.channels * self.pool)
+        patches = (self.entries + 1) * math.prod(self.places) + WINDOW * math.prod(self.kernel)
+        return max(math.prod(self._padded), self.outputs, 2 * patches, (self.entries + 1) * self.channels * self.pool)
 
     @property
     def parameters(self) -> dict[str, Shape]:
@@ -175,7 +187,7 @@ class MaxPool:
     @property
     def held(self) -> int:
         """The most numbers that a walk holds of one row, or all windows."""
-        return max(self.inputs, self.outputs * math.prod(self.kernel))
+        return max(self.inputs, 2 * self.outputs * math.prod(self.kernel) + WINDOW * math.prod(self.kernel))
 
     def gather(self, h: Array) -> Array:
         """[outputs, entries of a window]"""
@@ -184,13 +196,68 @@ class MaxPool:
 
 
 @dataclass(frozen=True)
+class Add:
+    """The sum of several vectors or images of one shape."""
+
+    shape: Shape
+    position: int  # among all layers
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.shape) > 1
+
+    @property
+    def outputs(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def held(self) -> int:
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Of a nondecreasing activation f whose slopes are in [0, 1].
+
+    bent: f(z) = max(z, slope z), the slope below 0 being `slope`; else f(z) = lift + height tanh(rate z).
+    largest: of |f|; where it is infinite, |f(z)| <= |z|.
+    """
+
+    npz: str  # its name in `.npz` files
+    slope: float | None = None  # of a leaky ReLU unless given
+    curve: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    largest: float = math.inf
+
+    @property
+    def bent(self) -> bool:
+        return self.slope is not None
+
+    @property
+    def flat_below(self) -> bool:
+        """Whether f is 0 for all z <= 0, however far below."""
+        return self.slope == 0
+
+
+KINDS = {
+    "ReLU": Traits("relu", slope=0.0),
+    "LeakyReLU": Traits("leaky_relu", slope=0.01),
+    "Tanh": Traits("tanh", curve=(0.0, 1.0, 1.0), largest=1.0),
+    "Sigmoid": Traits("sigmoid", curve=(0.5, 0.5, 0.5), largest=1.0),
+}
+
+
+@dataclass(frozen=True)
 class Activation:
-    """ReLU and LeakyReLU: max(z, slope z); Tanh and Sigmoid: slope None. Its slopes are named by its `position`."""
+    """One of `KINDS`; a bent one has its own slope below 0. Its slopes in proofs are named by its `position`."""
 
     kind: str
     slope: float | None
     width: int
     position: int
+
+    @property
+    def traits(self) -> Traits:
+        return KINDS[self.kind]
 
     @property
     def inputs(self) -> int:
@@ -206,30 +273,11 @@ class Activation:
 
 
 Linear: TypeAlias = Dense | Conv
-Layer: TypeAlias = Dense | Conv | MaxPool | Activation
+Layer: TypeAlias = Dense | Conv | MaxPool | Add | Activation
 
 
-def read_layers(description: Any) -> tuple[Shape, tuple[Layer, ...]]:
-    """The input's shape and the layers of an architecture; whatever is not exactly one of `READERS` is refused."""
-    described = members(description, "the network", ("input_shape", "layers"))
-    sizes = listed(described["input_shape"], "the input's shape")
-    shape: Shape = tuple(whole(size, "a size of the input", 1) for size in sizes)
-    input_shape, start, layers = shape, 0, list[Layer]()
-    for position, entry in enumerate(listed(described["layers"], "the list of layers")):
-        kind = entry.get("type") if type(entry) is dict else None
-        if type(kind) is not str or kind not in READERS:
-            raise CannotCheck("unsupported", f"layer {position} is of the type {str(kind)[:40]!r}, which is not known")
-        layer, shape = READERS[kind](entry, shape, start, position)
-        if layer is not None:
-            layers.append(layer)
-            start += layer.size if isinstance(layer, Linear) else 0
-    if start == 0 or len(shape) != 1:
-        raise CannotCheck("malformed", f"the network has no weights, or gives {shape} instead of a vector")
-    return input_shape, tuple(layers)
-
-
-# Each takes a layer's description, the shape before it, the weights before it and its position, and gives the layer and
-# the shape after it. Flatten is none: vectors are flat here.
+# Each takes a layer's description, the shape that it reads, the weights before it and its position, and gives the layer
+# and the shape after it. Flatten is none: vectors are flat here.
 Read: TypeAlias = tuple["Layer | None", Shape]
 
 
@@ -283,11 +331,16 @@ def _pair(value: Any, least: int) -> Shape:
     return first, second
 
 
+def _add(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
+    members(entry, f"layer {position}", ("type",))
+    return Add(shape, position), shape
+
+
 def _activation(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
-    kind = word(entry["type"], f"the type of layer {position}", SLOPES)
+    kind = word(entry["type"], f"the type of layer {position}", KINDS)
     leaky = kind == "LeakyReLU"
     found = members(entry, f"layer {position}", ("type", "slope") if leaky else ("type",))
-    slope = number(found["slope"], f"slope of layer {position}", 0.0, LARGEST_SLOPE) if leaky else SLOPES[kind]
+    slope = number(found["slope"], f"slope of layer {position}", 0.0, LARGEST_SLOPE) if leaky else KINDS[kind].slope
     return Activation(kind, slope, math.prod(shape), position), shape
 
 
@@ -297,14 +350,14 @@ def _require(fits: bool, message: str) -> None:
 
 
 LARGEST_SLOPE = math.nextafter(1.0, 0.0)  # of a leaky ReLU: below 1
-SLOPES = {"ReLU": 0.0, "LeakyReLU": 0.01, "Tanh": None, "Sigmoid": None}  # below 0; of a leaky ReLU unless given
 READERS: dict[str, Callable[[dict[str, Any], Shape, int, int], Read]] = {
     "Flatten": _flatten,
     "Dense": _dense,
     "Conv2d": _conv,
     "AvgPool2d": _average,
     "MaxPool2d": _maximum,
-    **dict.fromkeys(SLOPES, _activation),
+    "Add": _add,
+    **dict.fromkeys(KINDS, _activation),
 }
 
 

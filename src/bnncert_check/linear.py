@@ -1,24 +1,27 @@
 """Linear bounds over a box of weights: rows walked from the output back to the input, every rounding charged.
 
 A row A of z = Wh, W in Wc ± Wr, is bounded by A Wc h - |A| Wr |h|, and |h| by its chord κh + δ over the box of h: the
-best linear bound there is, and A⁺ Wl + A⁻ Wu where h >= 0. A walk may stop at any layer, since its input lies in a box:
-the best stop is taken. Narrower hidden intervals may choose worse lines, so two ways to get them are tried: stops at
-the last layer and at the input only, which is never worse than interval arithmetic, and stops everywhere.
+best linear bound there is, and A⁺ Wl + A⁻ Wu where h >= 0. Rows that meet on a node add up. A walk may stop after any
+layer, since all nodes lie in boxes: the best stop is taken. Narrower hidden intervals may choose worse lines, so two
+ways to get them are tried: stops at the last layer and at the input only, which is never worse than interval
+arithmetic, and stops everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bnncert_check.activations import Lines, default_slopes, image, lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sum_error, up
-from bnncert_check.layers import Activation, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
+from bnncert_check.layers import Activation, Add, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model
+from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck
 
@@ -105,7 +108,60 @@ class MaxStep:
         return pulled, down(dot_down(rows - followed, upper.max(-1)) - error)
 
 
-Step = BoxStep | ActivationStep | MaxStep
+@dataclass(frozen=True)
+class AddStep:
+    """A (h + h') = A h + A h': each term has the rows of the sum."""
+
+    def pull(self, rows: Array) -> tuple[Array, Array]:
+        return rows, np.zeros(len(rows))
+
+
+Step = BoxStep | ActivationStep | MaxStep | AddStep
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """The first layers of a network as steps, and the intervals of its nodes; everywhere: where walks may stop."""
+
+    network: Network
+    region: Region
+    everywhere: bool
+    steps: list[Step]
+    intervals: list[Interval]
+
+    def walk(self, rows: Array) -> Array:
+        """Lower bounds [R] of rows·(last step's output): the best of stops at the last step and the input, or anywhere.
+
+        To stop is to take what the rows on all nodes that wait have at least, each on its own.
+        """
+        last = len(self.steps)
+        waiting, constant, best = {last: rows}, np.zeros(len(rows)), np.full(len(rows), -np.inf)
+        for k in reversed(range(last)):
+            if k + 1 not in waiting:
+                continue
+            rows, gained = self.steps[k].pull(waiting.pop(k + 1))
+            constant = down(constant + gained)
+            for node in self.network.reads[k]:
+                if node in waiting:
+                    waiting[node], paid = merged(waiting[node], rows, self.intervals[node])
+                    constant = down(constant - paid)
+                else:
+                    waiting[node] = rows
+            if self.everywhere or k + 1 == last:
+                best = np.maximum(best, self._stop(waiting, constant))
+        at_input: Array = np.maximum(best, down(constant + self.region.minimum(waiting[0])))
+        return at_input
+
+    def _stop(self, waiting: dict[int, Array], constant: Array) -> Array:
+        for node, rows in waiting.items():
+            constant = down(constant + self.intervals[node].minimum(rows))
+        return constant
+
+
+def merged(waiting: Array, rows: Array, h: Interval) -> tuple[Array, Array]:
+    """The sum of rows that meet on a node, and what its rounding can change, at most."""
+    total = waiting + rows
+    return total, dot_up(up(UNIT * np.abs(total) + ETA), h.magnitude)
 
 
 def row_bounds(model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array) -> Array:
@@ -119,63 +175,106 @@ def row_bounds(model: Model, weights: WeightBox, region: Region, rows: Array, of
 def _row_bounds(
     model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array, everywhere: bool
 ) -> Array:
-    steps: list[Step] = []
-    h = Interval(region.lower, region.upper)
-    for i, layer in enumerate(model.layers):
-        if isinstance(layer, Linear):
-            step = BoxStep(layer, fixed_or(layer, weights.lower), fixed_or(layer, weights.upper), h)
-            steps.append(step)
-            h = _outputs(model.layers, i, steps, step, region, everywhere)
-        elif isinstance(layer, MaxPool):
-            steps.append(MaxStep(layer, h))
-            h = maximum(layer, h)
-        else:
-            steps.append(ActivationStep(lines(layer, h.lower, h.upper, *default_slopes(layer, h.lower, h.upper)), h))
-            h = Interval(*image(layer, h.lower, h.upper))
+    network = model.network
+    bounded = Bounded(network, region, everywhere, [], [Interval(region.lower, region.upper)])
+    for k, layer in enumerate(network.layers):
+        inputs = [bounded.intervals[node] for node in network.reads[k]]
+        bounded.intervals.append(RULES[type(layer)](layer, inputs, weights, bounded))
     found = np.full_like(offsets, -np.inf)
-    for part in row_slices(model.layers, len(rows)):
-        found[part] = np.maximum(_walk(steps, region, rows[part], everywhere), h.minimum(rows[part]))
+    for part in row_slices(network, len(rows)):
+        found[part] = np.maximum(bounded.walk(rows[part]), bounded.intervals[-1].minimum(rows[part]))
     return down(found + offsets)
 
 
-def _outputs(
-    layers: tuple[Layer, ...], i: int, steps: list[Step], step: BoxStep, region: Region, everywhere: bool
-) -> Interval:
-    """The interval of the last step's outputs: all by rows of a dense layer, of others those whose sign is open."""
-    layer = step.layer
-    if isinstance(layer, Dense):
-        lower, upper = np.full(layer.outputs, -np.inf), np.full(layer.outputs, np.inf)
-        chosen = np.arange(layer.outputs)
-    else:
-        lower, upper = _one_layer(layer, step)
-        chosen = np.flatnonzero(worth_rows(lower, upper, layers[i + 1] if i + 1 < len(layers) else None))
-        exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
-        if layer.pool or (len(steps) == 1 and region.is_box and exact):
-            chosen = chosen[:0]  # rows would find the same
-    for rows, places in unit_rows(chosen, layer.outputs, layers[: i + 1]):
-        lower[places] = np.maximum(lower[places], _walk(steps, region, rows, everywhere))
-        upper[places] = np.minimum(upper[places], -_walk(steps, region, -rows, everywhere))
+def _dense(layer: Dense, inputs: list[Interval], weights: WeightBox, bounded: Bounded) -> Interval:
+    """All neurons by rows."""
+    bounded.steps.append(_box_step(layer, inputs, weights))
+    unknown = np.full(layer.outputs, -np.inf), np.full(layer.outputs, np.inf)
+    return _by_rows(bounded, unknown, np.arange(layer.outputs))
+
+
+def _conv(layer: Conv, inputs: list[Interval], weights: WeightBox, bounded: Bounded) -> Interval:
+    """By patches, and by rows where they are worth it."""
+    step = _box_step(layer, inputs, weights)
+    bounded.steps.append(step)
+    ends = _one_layer(layer, step)
+    exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
+    first = bounded.network.reads[len(bounded.steps) - 1] == (0,) and bounded.region.is_box
+    if layer.pool or (first and exact):  # rows would find the same
+        return Interval(*ends)
+    return _by_rows(bounded, ends, _worth_rows(bounded, ends))
+
+
+def _pool(layer: MaxPool, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+    bounded.steps.append(MaxStep(layer, inputs[0]))
+    return maximum(layer, inputs[0])
+
+
+def _add(layer: Add, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+    """Of a vector by rows; of an image by its terms, and by rows where they are worth it."""
+    bounded.steps.append(AddStep())
+    ends = sum_of(inputs)
+    chosen = _worth_rows(bounded, ends) if layer.is_image else np.arange(layer.outputs)
+    return _by_rows(bounded, ends, chosen)
+
+
+def _activation(layer: Activation, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+    (z,) = inputs
+    slopes = default_slopes(layer, z.lower, z.upper)
+    bounded.steps.append(ActivationStep(lines(layer, z.lower, z.upper, *slopes), z))
+    return Interval(*image(layer, z.lower, z.upper))
+
+
+# Each adds its step, given the intervals that it reads and the box of all weights, and gives the interval after it.
+RULES: dict[type[Layer], Callable[[Any, list[Interval], WeightBox, Bounded], Interval]] = {
+    Dense: _dense,
+    Conv: _conv,
+    MaxPool: _pool,
+    Add: _add,
+    Activation: _activation,
+}
+
+
+def _box_step(layer: Linear, inputs: list[Interval], weights: WeightBox) -> BoxStep:
+    return BoxStep(layer, fixed_or(layer, weights.lower), fixed_or(layer, weights.upper), inputs[0])
+
+
+def sum_of(terms: list[Interval]) -> tuple[Array, Array]:
+    lower, upper = terms[0].lower, terms[0].upper
+    for term in terms[1:]:
+        lower, upper = down(lower + term.lower), up(upper + term.upper)
+    return lower, upper
+
+
+def _by_rows(bounded: Bounded, ends: tuple[Array, Array], chosen: NDArray[np.int64]) -> Interval:
+    """The interval of the last step's outputs, the chosen ones by rows too."""
+    lower, upper = ends[0].copy(), ends[1].copy()
+    for rows, places in unit_rows(chosen, len(lower), bounded.network):
+        lower[places] = np.maximum(lower[places], bounded.walk(rows))
+        upper[places] = np.minimum(upper[places], -bounded.walk(-rows))
     return Interval(lower, upper)
 
 
-def worth_rows(lower: Array, upper: Array, following: Layer | None) -> NDArray[np.bool_]:
-    """Neurons whose sign is open, if that is what matters next; else all."""
-    if isinstance(following, Activation) and following.slope is not None:
-        return (lower < 0) & (upper > 0)
-    return np.ones(len(lower), bool)
+def _worth_rows(bounded: Bounded, ends: tuple[Array, Array]) -> NDArray[np.int64]:
+    """Neurons whose sign is open, if that is all that matters next; none of a term of a sum; else all."""
+    node, (lower, upper) = len(bounded.steps), ends
+    following = bounded.network.reading(node)
+    if bounded.network.is_term(node):
+        return np.zeros(0, np.int64)
+    if all(isinstance(layer, Activation) and layer.traits.bent for layer in following):
+        return np.flatnonzero((lower < 0) & (upper > 0))
+    return np.arange(len(lower))
 
 
-def row_slices(layers: tuple[Layer, ...], count: int) -> Iterator[slice]:
+def row_slices(network: Network, count: int) -> Iterator[slice]:
     """The rows in parts: a walk over the layers holds a limited number of numbers, however many rows there are."""
-    step = max(1, AT_ONCE // max(layer.held for layer in layers))
+    step = max(1, AT_ONCE // network.held)
     return (slice(start, start + step) for start in range(0, count, step))
 
 
-def unit_rows(
-    chosen: NDArray[np.int64], width: int, layers: tuple[Layer, ...]
-) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+def unit_rows(chosen: NDArray[np.int64], width: int, network: Network) -> Iterator[tuple[Array, NDArray[np.int64]]]:
     """Rows e_i [.., width] of the chosen neurons, with their indices, in parts."""
-    for part in row_slices(layers, len(chosen)):
+    for part in row_slices(network, len(chosen)):
         places = chosen[part]
         rows = np.zeros((len(places), width))
         rows[np.arange(len(places)), places] = 1.0
@@ -207,18 +306,6 @@ def center_radius(h: Interval) -> tuple[Array, Array]:
     """h within center ± radius."""
     center = h.lower / 2 + h.upper / 2
     return center, np.maximum(up(h.upper - center), up(center - h.lower))
-
-
-def _walk(steps: list[Step], region: Region, rows: Array, everywhere: bool) -> Array:
-    """Lower bounds [R] of rows·(last step's output): the best of stops at the last step and the input, or anywhere."""
-    constant, best = np.zeros(len(rows)), np.full(len(rows), -np.inf)
-    for step in reversed(steps):
-        rows, gained = step.pull(rows)
-        constant = down(constant + gained)
-        if everywhere or step is steps[-1]:
-            best = np.maximum(best, down(constant + step.h.minimum(rows)))
-    at_input: Array = np.maximum(best, down(constant + region.minimum(rows)))
-    return at_input
 
 
 def with_one(h: Interval) -> Interval:

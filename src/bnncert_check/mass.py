@@ -88,7 +88,7 @@ def _weights(posterior: Posterior, box: WeightBox, side: int) -> tuple[Array, Ar
     return failures, probabilities
 
 
-@lru_cache(maxsize=2**18)
+@lru_cache(maxsize=2**15)
 def _one_weight(family: str, side: int, *weight: float) -> tuple[float, float]:
     with ctx.workprec(BITS):
         probability = _PROBABILITIES[family](*weight)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from bnncert_check.arithmetic import Array
 from bnncert_check.files import Arrays, digest, read_npz, read_safetensors, reading, require_room, strict_json
 from bnncert_check.grammar import exact, listed, members, word
-from bnncert_check.layers import SLOPES, Layer, Linear, read_layers
+from bnncert_check.layers import KINDS, Layer, Linear, Shape
+from bnncert_check.network import Network, read_network
 from bnncert_check.verdict import CannotCheck
 
 SCHEMA = "bnncert-posterior/1"
@@ -32,8 +33,9 @@ STACKED = {"factor", "samples"}  # several numbers a weight
 GAUSSIAN = ("normal", "low-rank-normal")
 INDEPENDENT = ("normal", "uniform", "truncated-normal", "laplace", "student-t")
 EMPIRICAL = ("empirical",)
-NPZ_ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "tanh": "Tanh", "sigmoid": "Sigmoid"}
+NPZ_ACTIVATIONS = {traits.npz: kind for kind, traits in KINDS.items()}
 NOTHING, LAST = "linear", "softmax"  # no activation; and none either, but at the end only: the logits decide
+HELD = 16  # vectors of a node: its interval, slopes and lines
 NEARLY = 1e-9  # that the weights of a mixture may miss 1 by; sums are divided by what they are
 
 
@@ -84,16 +86,23 @@ class Component:
 class Model:
     """The network, and its posterior as components: one of weight 1, or several Gaussian ones of a mixture."""
 
-    input_shape: tuple[int, ...]
-    layers: tuple[Layer, ...]
+    network: Network
     components: tuple[Component, ...]
     architecture_digest: str
     posterior_digest: str
     size: int = 0  # of the file, in bytes
 
     @property
+    def input_shape(self) -> Shape:
+        return self.network.input_shape
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.network.layers
+
+    @property
     def outputs(self) -> int:
-        return self.layers[-1].outputs
+        return self.network.outputs
 
     def all_of(self, families: Collection[str], what: str) -> tuple[Component, ...]:
         """The components, if every one of them is of these families."""
@@ -114,6 +123,8 @@ class Model:
         """Refuse layers much wider than the files that ask for them; size: of the certificate, which holds an input."""
         for layer in self.layers:
             require_room(8 * layer.held, self.size + size, f"a layer of {layer.outputs} neurons")
+        require_room(8 * self.network.held, self.size + size, "a row on all nodes that wait")
+        require_room(8 * HELD * sum(self.network.widths), self.size + size, f"{len(self.layers)} layers")
 
 
 def read_model(path: Path) -> Model:
@@ -127,8 +138,8 @@ def _from_native(path: Path) -> Model:
     mixture = file.header.get("family") == "mixture"
     names = ("schema", "network", "family", *(("weights", "components") if mixture else ()))
     header = members(file.header, "the posterior's header", names, ("notes",))
-    shape, layers = read_layers(header["network"])
-    left = dict(file.arrays)
+    network = read_network(header["network"])
+    layers, left = network.layers, dict(file.arrays)
     if mixture:
         components = _mixture(header, layers, left)
         digests = [component.posterior.digest for component in components]
@@ -139,7 +150,7 @@ def _from_native(path: Path) -> Model:
         own = components[0].posterior.digest
     for name in left:
         raise CannotCheck("malformed", f"the posterior has a tensor {name!r}, which is not part of the format")
-    return Model(shape, layers, components, digest(header["network"]), own, file.size)
+    return Model(network, components, digest(header["network"]), own, file.size)
 
 
 def _mixture(header: dict[str, Any], layers: tuple[Layer, ...], left: Arrays) -> tuple[Component, ...]:
@@ -215,13 +226,13 @@ def _from_npz(path: Path) -> Model:
         described.append({"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays})
         if name in NPZ_ACTIVATIONS:
             kind = NPZ_ACTIVATIONS[name]
-            described.append({"type": kind} | ({"slope": SLOPES[kind]} if kind == "LeakyReLU" else {}))
-    network = {"input_shape": [described[0]["inputs"]], "layers": described}
-    shape, layers = read_layers(network)
-    posterior = _posterior("normal", layers, arrays, "")
+            described.append({"type": kind} | ({"slope": KINDS[kind].slope} if kind == "LeakyReLU" else {}))
+    architecture = {"input_shape": [described[0]["inputs"]], "layers": described}
+    network = read_network(architecture)
+    posterior = _posterior("normal", network.layers, arrays, "")
     for name in arrays:
         raise CannotCheck("malformed", f"array {name!r} belongs to no layer")
-    return Model(shape, layers, (Component(1.0, posterior),), digest(network), posterior.digest, size)
+    return Model(network, (Component(1.0, posterior),), digest(architecture), posterior.digest, size)
 
 
 def _activations(arrays: Arrays) -> list[str]:

@@ -8,18 +8,20 @@ which has probability at most p. With levels s_k = k/8, k = 0 ... 64, and P_k = 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from flint import arb
 
 from bnncert_check.arithmetic import Array, dot_up, lower_float, sqrt_up, up, upper_float
 from bnncert_check.functionals import Functional
-from bnncert_check.layers import Activation, Linear, MaxPool, fixed_or, through_up
+from bnncert_check.layers import Activation, Add, Layer, Linear, MaxPool, fixed_or, through_up
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model, Posterior
+from bnncert_check.network import Network
 from bnncert_check.proofs import Proof, functionals
 from bnncert_check.region import Region
 from bnncert_check.tails import normal_tail
@@ -115,17 +117,46 @@ def output_norms(model: Model, posterior: Posterior, region: Region) -> Array:
     shared = "factor" in fields
     variance = up(fields["std"] ** 2)
     std = sqrt_up(up(variance + dot_up(fields["factor"], fields["factor"]))) if shared else fields["std"]
-    size = np.maximum(np.abs(region.lower), np.abs(region.upper))
-    remaining = sum(isinstance(layer, Linear) and layer.size > 0 for layer in model.layers)
-    for layer in model.layers:
+    network, sizes = model.network, [np.maximum(np.abs(region.lower), np.abs(region.upper))]
+    remaining = _weighted_beyond(network)
+    for k, layer in enumerate(network.layers):
+        inputs = [sizes[node] for node in network.reads[k]]
         if isinstance(layer, Linear):
-            remaining -= layer.size > 0
-            factor = upper_float((arb(2) ** (remaining + 2) - 1).sqrt()) if shared else 1.0
+            factor = upper_float((arb(2) ** (remaining[k + 1] + 2) - 1).sqrt()) if shared else 1.0
             weights = up(np.abs(fixed_or(layer, fields["mean"])) + up(factor * layer.matrix(std)))
-            size = through_up(layer, weights, size)
-        elif isinstance(layer, MaxPool):  # at most the sum over the window
-            gathered = layer.gather(size)
-            size = dot_up(gathered, np.ones_like(gathered))
-        elif isinstance(layer, Activation) and layer.slope is None:
-            size = np.ones_like(size)
-    return size
+            sizes.append(through_up(layer, weights, inputs[0]))
+        else:
+            sizes.append(SIZES[type(layer)](layer, inputs))
+    return sizes[-1]
+
+
+def _weighted_beyond(network: Network) -> list[int]:
+    """For every node the most layers with weights on a way from it to the output."""
+    most = [0] * (len(network.layers) + 1)
+    for k, layer in reversed(list(enumerate(network.layers))):
+        for node in network.reads[k]:
+            most[node] = max(most[node], most[k + 1] + (isinstance(layer, Linear) and layer.size > 0))
+    return most
+
+
+def _pooled(layer: MaxPool, sizes: list[Array]) -> Array:
+    """At most the sum over the window."""
+    gathered = layer.gather(sizes[0])
+    return dot_up(gathered, np.ones_like(gathered))
+
+
+def _summed(_: Add, sizes: list[Array]) -> Array:
+    """|h + h'| <= |h| + |h'|"""
+    return dot_up(np.stack(sizes, -1), np.ones(len(sizes)))
+
+
+def _activated(layer: Activation, sizes: list[Array]) -> Array:
+    largest = layer.traits.largest
+    return sizes[0] if math.isinf(largest) else np.full_like(sizes[0], largest)
+
+
+SIZES: dict[type[Layer], Callable[[Any, list[Array]], Array]] = {
+    MaxPool: _pooled,
+    Add: _summed,
+    Activation: _activated,
+}

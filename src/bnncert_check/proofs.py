@@ -7,7 +7,9 @@ with m and L as in `functionals`; for a row with a tree the sum of q over its le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from flint import arb
@@ -15,10 +17,21 @@ from numpy.typing import NDArray
 
 from bnncert_check.activations import image, lines
 from bnncert_check.arithmetic import Array, dot_up, down, lower_float, sqrt_up, up
-from bnncert_check.functionals import Functional, NoisyStep, Step, conclude, functional, noisy, one_layer, walk
-from bnncert_check.layers import Activation, Dense, Layer, MaxPool, pull_up
+from bnncert_check.functionals import (
+    Functional,
+    NoisyStep,
+    Step,
+    Trace,
+    conclude,
+    functional,
+    local,
+    noisy,
+    walk,
+)
+from bnncert_check.layers import Activation, Add, Conv, Dense, Layer, Linear, MaxPool, pull_up
 from bnncert_check.linear import (
     ActivationStep,
+    AddStep,
     Interval,
     MaxStep,
     center_radius,
@@ -28,10 +41,10 @@ from bnncert_check.linear import (
     with_one,
 )
 from bnncert_check.model import Model, Posterior
+from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.splits import Common, Leaf, Tree, leaf_of, split_step
 from bnncert_check.tails import normal_tail
-from bnncert_check.verdict import CannotCheck
 
 
 @dataclass(frozen=True)
@@ -52,11 +65,11 @@ class Proof:
 
 def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
     """An upper bound of the probability that some row is not positive somewhere on the region."""
-    steps, ends = _trace(model, posterior, region, proof)
-    (value, lipschitz), total = _rows(model, steps, region, rows, offsets, proof), _charge(ends, proof)
+    traced, ends = _trace(model, posterior, region, proof)
+    (value, lipschitz), total = _rows(traced, rows, offsets, proof), _charge(ends, proof)
     for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
         if r in proof.trees:
-            total += _tree_failure(model, steps, region, rows[r], offsets[r], proof, proof.trees[r])
+            total += _tree_failure(traced, rows[r], offsets[r], proof, proof.trees[r])
         else:
             total += _row_failure(m, L)
     return total
@@ -66,32 +79,31 @@ def functionals(
     model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof
 ) -> tuple[Functional, arb]:
     """m and L of the rows, and an upper bound of the probability that one of the hidden intervals fails."""
-    steps, ends = _trace(model, posterior, region, proof)
-    return _rows(model, steps, region, rows, offsets, proof), _charge(ends, proof)
+    traced, ends = _trace(model, posterior, region, proof)
+    return _rows(traced, rows, offsets, proof), _charge(ends, proof)
 
 
 def _charge(ends: int, proof: Proof) -> arb:
     return ends * normal_tail(arb(proof.t))
 
 
-def _rows(model: Model, steps: list[Step], region: Region, rows: Array, offsets: Array, proof: Proof) -> Functional:
+def _rows(traced: Trace, rows: Array, offsets: Array, proof: Proof) -> Functional:
     value, lipschitz = np.full(len(rows), -np.inf), np.zeros(len(rows))
-    for part in row_slices(model.layers, len(rows)):
-        own = [_for_rows(step, layer, proof, part) for step, layer in zip(steps, model.layers, strict=True)]
-        value[part], lipschitz[part] = functional(own, region, rows[part])
+    for part in row_slices(traced.network, len(rows)):
+        pairs = zip(traced.steps, traced.network.layers, strict=True)
+        own = replace(traced, steps=[_for_rows(step, layer, proof, part) for step, layer in pairs])
+        value[part], lipschitz[part] = functional(own, rows[part])
     return down(value + offsets), lipschitz
 
 
-def _tree_failure(
-    model: Model, steps: list[Step], region: Region, row: Array, offset: float, proof: Proof, tree: Tree
-) -> arb:
+def _tree_failure(traced: Trace, row: Array, offset: float, proof: Proof, tree: Tree) -> arb:
     """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their maximum."""
-    widths, found = splittable(model), []
+    widths, found = splittable(traced.network), []
     for number in range(len(tree.paths)):
-        own = _leaf_steps(model, steps, leaf_of(tree, number, proof.open, widths))
-        coefficients, tally = walk(own, row[None])
-        value, lipschitz = conclude(own, region, coefficients[0], tally)
-        deviation = _deviation(own, coefficients[1:], tree.common) if tree.common else 0.0
+        own = _leaf(traced, leaf_of(tree, number, proof.open, widths))
+        coefficients, tally = walk(own, row[None], keep=True)
+        value, lipschitz = conclude(own, coefficients[0], tally)
+        deviation = _deviation(own, coefficients, tree.common) if tree.common else 0.0
         found.append((float(down(value + offset)[0]), float(lipschitz[0]), deviation))
     if tree.common:
         return _common_failure(found, arb(tree.common.scale))
@@ -105,14 +117,14 @@ def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb
     return _row_failure(lower_float(-(total.log() / scale)), float(np.max([lipschitz for _, lipschitz, _ in leaves])))
 
 
-def _deviation(steps: list[Step], coefficients: list[Array], common: Common) -> float:
+def _deviation(traced: Trace, coefficients: dict[int, Array], common: Common) -> float:
     """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j² over the layers."""
     parts = np.zeros((3, 1))
-    for step, rows in zip(steps, coefficients, strict=True):
+    for k, step in enumerate(traced.steps):
         if not isinstance(step, NoisyStep) or step.variance is None:  # reading saw to it that no noise is shared
             continue
         center, radius = center_radius(with_one(step.h))
-        reference = common.rows[step.layer.position]
+        rows, reference = coefficients[k + 1], common.rows[step.layer.position]
         own = up(np.abs(rows - reference))
         moved = np.zeros_like(center)
         if step.region is None:
@@ -124,31 +136,27 @@ def _deviation(steps: list[Step], coefficients: list[Array], common: Common) -> 
     return float(up(up(sqrt_up(parts[0]) + sqrt_up(parts[1])) + sqrt_up(parts[2]))[0])
 
 
-def splittable(model: Model) -> dict[int, int]:
+def splittable(network: Network) -> dict[int, int]:
     """How many neurons every (leaky) ReLU has, by position: what `open` numbers through, and splits speak of."""
     return {
-        layer.position: layer.width
-        for layer in model.layers
-        if isinstance(layer, Activation) and layer.slope is not None
+        layer.position: layer.width for layer in network.layers if isinstance(layer, Activation) and layer.traits.bent
     }
 
 
-def _leaf_steps(model: Model, steps: list[Step], leaf: Leaf) -> list[Step]:
-    """The root's steps with the leaf's signs; up to the next linear layer, boxes are those of the leaf."""
-    h: Interval | None = None
+def _leaf(root: Trace, leaf: Leaf) -> Trace:
+    """The root's trace with the leaf's signs; up to the next sum, boxes are those of the leaf."""
+    smaller: dict[int, Interval] = {}  # by node
     changed: list[Step] = []
-    for layer, root in zip(model.layers, steps, strict=True):
-        step = root
-        if isinstance(root, ActivationStep) and isinstance(layer, Activation):
-            h = None
-            if layer.position in leaf.signs:
-                step, h = split_step(layer, root, leaf, _dead(layer, root.h))
-        elif isinstance(layer, MaxPool):
-            step, h = (root, None) if h is None else (MaxStep(layer, h), maximum(layer, h))
-        elif isinstance(root, NoisyStep) and h is not None:
-            step, h = replace(root, h=h), None
+    for k, (layer, whole) in enumerate(zip(root.network.layers, root.steps, strict=True)):
+        step, node = whole, root.network.reads[k][0]
+        if isinstance(whole, ActivationStep) and isinstance(layer, Activation) and layer.position in leaf.signs:
+            step, smaller[k + 1] = split_step(layer, whole, leaf, _dead(layer, whole.h))
+        elif isinstance(layer, MaxPool) and node in smaller:
+            step, smaller[k + 1] = MaxStep(layer, smaller[node]), maximum(layer, smaller[node])
+        elif isinstance(whole, NoisyStep) and node in smaller:
+            step = replace(whole, h=smaller[node])
         changed.append(step)
-    return changed
+    return replace(root, steps=changed)
 
 
 def _row_failure(m: float, lipschitz: float) -> arb:
@@ -158,42 +166,75 @@ def _row_failure(m: float, lipschitz: float) -> arb:
     return normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1)
 
 
-def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> tuple[list[Step], int]:
+def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> tuple[Trace, int]:
     """The network as steps on hidden intervals, and how many of their ends fail, with probability Q(t) each."""
-    steps: list[Step] = []
-    ends = 0
-    h = Interval(region.lower, region.upper)
-    for i, layer in enumerate(model.layers):
-        if isinstance(layer, Activation):
-            below, above = proof.lower[layer.position], proof.upper[layer.position]
-            dead = _dead(layer, h)
-            below, above = np.where(dead, 0.0, below), np.where(dead, 0.0, above)
-            steps.append(ActivationStep(lines(layer, h.lower, h.upper, below, above), h))
-            h = Interval(*image(layer, h.lower, h.upper))
-            continue
-        if isinstance(layer, MaxPool):
-            steps.append(MaxStep(layer, h))
-            h = maximum(layer, h)
-            continue
-        step = noisy(layer, posterior, h, None if steps else region)
-        steps.append(step)
-        if i + 1 < len(model.layers):
-            (low, low_noise), (high, high_noise) = _neurons(model.layers[: i + 1], steps, step, region, proof)
-            lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
-            # The lower end of a ReLU that is off is not needed: 0 stands for it, and nothing is charged.
-            off = (upper <= 0) & _is_relu(model.layers[i + 1])
-            h = Interval(np.where(off, 0.0, lower), np.where(off, 0.0, upper))
-            ends += int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum())
-    return steps, ends
+    network, ends = model.network, 0
+    traced = Trace(network, region, [], {0: Interval(region.lower, region.upper)})
+    for k, layer in enumerate(network.layers):
+        TRACED[type(layer)](traced, layer, posterior, proof)
+        if isinstance(layer, SUMS) and network.readers[k + 1] and not network.is_term(k + 1):
+            traced.intervals[k + 1], count = _interval(traced, layer, proof)
+            ends += count
+    return traced, ends
 
 
-def _is_relu(layer: Layer) -> bool:
-    return isinstance(layer, Activation) and layer.kind == "ReLU"
+def _activation(traced: Trace, layer: Activation, _: Posterior, proof: Proof) -> None:
+    z, below, above = _input(traced), proof.lower[layer.position], proof.upper[layer.position]
+    dead = _dead(layer, z)
+    below, above = np.where(dead, 0.0, below), np.where(dead, 0.0, above)
+    traced.steps.append(ActivationStep(lines(layer, z.lower, z.upper, below, above), z))
+    traced.intervals[len(traced.steps)] = Interval(*image(layer, z.lower, z.upper))
+
+
+def _pool(traced: Trace, layer: MaxPool, _: Posterior, __: Proof) -> None:
+    h = _input(traced)
+    traced.steps.append(MaxStep(layer, h))
+    traced.intervals[len(traced.steps)] = maximum(layer, h)
+
+
+def _linear(traced: Trace, layer: Linear, posterior: Posterior, _: Proof) -> None:
+    first = traced.network.reads[len(traced.steps)] == (0,)
+    traced.steps.append(noisy(layer, posterior, _input(traced), traced.region if first else None))
+
+
+def _add(traced: Trace, *_: object) -> None:
+    traced.steps.append(AddStep())
+
+
+# Each adds its step to the trace, and the interval after it unless that is a sum's.
+TRACED: dict[type[Layer], Callable[[Trace, Any, Posterior, Proof], None]] = {
+    Dense: _linear,
+    Conv: _linear,
+    MaxPool: _pool,
+    Add: _add,
+    Activation: _activation,
+}
+SUMS = (Dense, Conv, Add)  # whose intervals are functionals' ends, which may fail
+
+
+def _input(traced: Trace) -> Interval:
+    """What the next layer reads."""
+    (node,) = traced.network.reads[len(traced.steps)]
+    return traced.intervals[node]
+
+
+def _interval(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Interval, int]:
+    """Of what the last step gives, and how many of its ends can fail."""
+    (low, low_noise), (high, high_noise) = _neurons(traced, layer, proof)
+    lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
+    # The lower end of a ReLU that is off is not needed: 0 stands for it, and nothing is charged.
+    off = (upper <= 0) & all(map(_flat_below, traced.network.reading(len(traced.steps))))
+    found = Interval(np.where(off, 0.0, lower), np.where(off, 0.0, upper))
+    return found, int((high_noise > 0).sum() + ((low_noise > 0) & ~off).sum())
+
+
+def _flat_below(layer: Layer) -> bool:
+    return isinstance(layer, Activation) and layer.traits.flat_below
 
 
 def _dead(layer: Activation, z: Interval) -> NDArray[np.bool_]:
     """ReLUs whose input is at most 0, by how far is not known: only lines of slope 0 hold there."""
-    return (z.upper <= 0) & _is_relu(layer)
+    return (z.upper <= 0) & layer.traits.flat_below
 
 
 def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
@@ -204,25 +245,21 @@ def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
     return ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope), step.h)
 
 
-def _neurons(
-    layers: tuple[Layer, ...], steps: list[Step], step: NoisyStep, region: Region, proof: Proof
-) -> tuple[Functional, Functional]:
-    """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a dense layer, else without, or
-    with where the proof says so.
+def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Functional, Functional]:
+    """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector, else without, or with
+    where the proof says so.
 
     Of two functionals that one is used whose end is the better: a choice that depends on nothing random.
     """
-    layer = step.layer
-    if isinstance(layer, Dense):
+    if layer.is_image:
+        sides, flags = local(traced, len(traced.steps) - 1), proof.refined.get(layer.position, np.zeros(0, bool))
+        chosen = np.flatnonzero(flags)
+    else:
         unknown, chosen = np.full(layer.outputs, -np.inf), np.arange(layer.outputs)
         sides = (unknown, np.zeros_like(unknown)), (unknown.copy(), np.zeros_like(unknown))
-    elif step.factors is not None:
-        raise CannotCheck("unsupported", "convolutions with correlated weights cannot be checked yet")
-    else:
-        sides, chosen = one_layer(layer, step), np.flatnonzero(proof.refined.get(layer.position, np.zeros(0, bool)))
-    for rows, places in unit_rows(chosen, layer.outputs, layers):
+    for rows, places in unit_rows(chosen, layer.outputs, traced.network):
         for (value, lipschitz), sign in zip(sides, (1.0, -1.0), strict=True):
-            m, slope = functional(steps, region, sign * rows)
+            m, slope = functional(traced, sign * rows)
             better = m - proof.t * slope > value[places] - proof.t * lipschitz[places]
             value[places] = np.where(better, m, value[places])
             lipschitz[places] = np.where(better, slope, lipschitz[places])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -84,7 +85,12 @@ def read_region(described: Any, tensors: Tensors, shape: tuple[int, ...]) -> Reg
         if found["eps"] is not None or clip is not None:
             raise CannotCheck("malformed", "a box has neither a radius nor a clip range")
         _require_points(lower, upper)
-        return Region(norm, x, float(((upper - lower) / 2).max()), lower, upper)
+        if not ((lower <= x) & (x <= upper)).all():
+            raise CannotCheck("malformed", "the input lies outside its box")
+        radius = float(((upper - lower) / 2).max())
+        if not math.isfinite(radius):
+            raise CannotCheck("not-finite", "the input box is too wide; rescale it")
+        return Region(norm, x, radius, lower, upper)
     if type(norm) is not str or norm not in WITHIN:
         raise CannotCheck("unsupported", f"norm {str(norm)[:40]!r} is not known")
     eps = exact(found["eps"], "eps")

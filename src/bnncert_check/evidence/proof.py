@@ -6,7 +6,7 @@ All of these are choices: whatever they are, what is computed from them holds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bnncert_check.arithmetic import Array
 from bnncert_check.files import require_room
 from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
-from bnncert_check.layers import Activation, Conv, Dense, Linear
+from bnncert_check.layers import Activation, Add, Conv, Dense, Layer, Linear
 from bnncert_check.model import Model, Posterior
 from bnncert_check.proofs import Proof, splittable
 from bnncert_check.splits import Common, Tree, covers
@@ -54,7 +54,7 @@ def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -
     exact(found["probability"], f"the probability of {prefix!r}")
     if not left:
         raise CannotCheck("malformed", f"proof {prefix!r} cuts the region too often")
-    inputs = asked.model.layers[0].inputs
+    inputs = asked.model.network.inputs
     cuts = MOST_CUTS - left + 1
     require_room(16 * inputs * cuts, asked.tensors.size + asked.model.size, f"{cuts} cuts, one inside the other,")
     dimension = index(found["dimension"], f"the coordinate of {prefix!r}", inputs)
@@ -84,19 +84,23 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     upper = {k: _slopes(tensors, f"{prefix}upper_slopes{k}", (n,)) for k, n in activations.items()}
     own = {k: n for k, n in activations.items() if optimised and f"{prefix}row_slopes{k}" in tensors}
     rows = {k: _slopes(tensors, f"{prefix}row_slopes{k}", (asked.rows, n)) for k, n in own.items()}
-    convolutions = [layer for layer in layers if isinstance(layer, Conv) and layer.parameters]
-    named = {layer.position: f"{prefix}refined{layer.position}" for layer in convolutions}
+    named = {layer.position: f"{prefix}refined{layer.position}" for layer in layers if _has_flags(layer)}
     refined = {
         layer.position: _flags(tensors, named[layer.position], layer.outputs)
-        for layer in convolutions
-        if named[layer.position] in tensors
+        for layer in layers
+        if _has_flags(layer) and named[layer.position] in tensors
     }
     return Proof(t, lower, upper, rows, refined)
 
 
+def _has_flags(layer: Layer) -> TypeGuard[Conv | Add]:
+    """Whether some neurons may have rows of their own: of images with weights, or that are sums."""
+    return (isinstance(layer, Conv) and bool(layer.parameters)) or (isinstance(layer, Add) and layer.is_image)
+
+
 def _with_trees(proof: Proof, value: Any, prefix: str, asked: Asked) -> Proof:
     """The proof with its leaves, which must cover the region."""
-    numbered = _open(asked.tensors, f"{prefix}open", sum(splittable(asked.model).values()))
+    numbered = _open(asked.tensors, f"{prefix}open", sum(splittable(asked.model.network).values()))
     trees: dict[int, Tree] = {}
     for entry in listed(value, f"the trees of {prefix!r}"):
         tree = members(entry, f"a tree of {prefix!r}", ("row", "scale"))
@@ -158,7 +162,7 @@ def _common(scale: Any, prefix: str, asked: Asked) -> Common:
         if not isinstance(layer, Dense) or _random(layer, asked.posterior, "factor"):
             raise CannotCheck("unsupported", "common noise is for independent weights of dense layers")
         rows[layer.position] = asked.tensors.numbers(f"{prefix}rows{layer.position}", (layer.outputs,))
-        if i:
+        if asked.model.network.reads[i] != (0,):
             centers[layer.position] = asked.tensors.numbers(f"{prefix}centers{layer.position}", (layer.inputs,))
     return Common(value, rows, centers)
 
