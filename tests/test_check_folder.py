@@ -138,6 +138,20 @@ def test_a_line_names_the_input_of_its_certificate(workshop: Workshop) -> None:
     assert line(workshop, input=digest("input", [tensors["x"] + 1])).code == "result-mismatch"
 
 
+def test_one_rival_is_all_rivals_of_two_classes(tmp_path: Path) -> None:
+    """So that two lines, one with the rival's name and one without, are about the same."""
+    network = mlp(2, 2)
+    posterior = Normal(vector(1, 0, 0, 0, 1, 0), vector(*[0.01] * 6))
+    asked = Problem(network, posterior, class_robust(ball(vector(0.5, 0.5).reshape(1, 2), 0.1), torch.tensor([0]), 2))
+    (said,) = written(tmp_path, asked)
+    other = tmp_path / "out" / "copy.safetensors"
+    other.write_bytes((tmp_path / "out" / said["certificate"]).read_bytes())
+    again = said | {"certificate": "copy.safetensors"}
+    assert codes(tmp_path, [said, again | {"target": 1}]) == [None, "result-repeated"]
+    named = read_model(tmp_path / "p.safetensors").posterior_digest
+    assert codes(tmp_path, [said, again | {"posterior": named}]) == [None, "result-repeated"]
+
+
 def test_a_decision_answers_nothing_about_p_safe(tmp_path: Path) -> None:
     asked = class_robust(ball(vector(0).reshape(1, 1), 0.0), torch.tensor([0]), 2)
     samples = vector(0, 0, 10, 0, 0, 0, -0.1, 0).reshape(2, 4)
@@ -150,9 +164,9 @@ def test_words_follow_from_numbers(workshop: Workshop) -> None:
     """A status without what it says, an answer that the bounds do not give, an error with a certificate."""
     assert line(workshop, **NOTHING | {"status": "certified"}).code == "result-mismatch"
     assert line(workshop, **NOTHING | {"status": "misclassified"}).code == "result-mismatch"
-    assert line(workshop, **NOTHING | {"status": "misclassified", "label": 1, "predicted": 0}).status == ACCEPT
-    assert line(workshop, **NOTHING | {"label": 1, "predicted": 0}).code == "result-mismatch"
-    assert line(workshop, **NOTHING | {"status": "error", "label": 1}).status == ACCEPT
+    assert line(workshop, **NOTHING | {"status": "misclassified", "label": 0, "predicted": None}).status == ACCEPT
+    assert line(workshop, **NOTHING | {"label": 0, "predicted": None}).code == "result-mismatch"
+    assert line(workshop, **NOTHING | {"status": "error", "label": 0}).status == ACCEPT
     assert line(workshop, status="unverified").code == "result-mismatch"
     assert line(workshop, status="error").code == "result-mismatch"
     assert line(workshop, answer="unsat", at_least="0.5").status == ACCEPT
@@ -166,7 +180,9 @@ def test_words_follow_from_numbers(workshop: Workshop) -> None:
 
 def test_a_label_needs_a_certificate_about_that_label(workshop: Workshop) -> None:
     """The certificate is about an interval of outputs; it could be about anything that is trivially true."""
-    assert line(workshop, label=7, predicted=7).code == "result-mismatch"
+    assert line(workshop, label=0, predicted=0).code == "result-mismatch"
+    for name in ("label", "predicted", "target"):  # there is but one output
+        assert line(workshop, **{name: 1}).code == "malformed"
 
 
 def test_a_label_is_about_every_rival_unless_the_line_names_one(tmp_path: Path) -> None:

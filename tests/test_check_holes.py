@@ -17,6 +17,7 @@ from safetensors.numpy import save
 
 from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check.__main__ import run
+from bnncert_check.grammar import exact
 from bnncert_check.network import read_network
 from checking import cheaply, npy
 from forger import Forgery, Law, Net, Posterior, write
@@ -395,6 +396,72 @@ def test_nothing_fails_in_a_part_that_misses_the_ball(at: float, accepted: bool,
     made.header["region"]["norm"] = "l2"
     made.header["claim"]["lower"] = "0x1p0"
     assert (verdict(made, tmp_path).status == ACCEPT) == accepted
+
+
+@pytest.mark.parametrize(
+    "text", ["0x1p-99999", "0x1p-1075", "0x0.ffffffffffffffffp+0", "0x1.00000000000001p+0", "0x1p+1024"]
+)
+def test_no_digit_of_a_number_is_rounded_away(text: str) -> None:
+    with pytest.raises(CannotCheck):
+        exact(text, "a number")
+
+
+def test_numbers_that_are_floats_may_be_written_in_any_way() -> None:
+    for text in ("0x1p-1074", "0x0.0000000000001p-1022", "-0x1.fffffffffffffp+1023", "0x0p0", "0x10.8p-4", "0x1.p1"):
+        assert exact(text, "a number") == float.fromhex(text)
+
+
+def boxed(x: float, lower: float, upper: float) -> Forgery:
+    net = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": 1, "bias": False},))
+    whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
+    evidence = {"components": [{"weight": "0x1p0", "lower": whole, "upper": None}]}
+    ends = {"lower": np.array([lower]), "upper": np.array([upper])}
+    law = normal(np.ones(1), np.zeros(1))
+    made = asked(net, law, "concentration", [[1]], evidence=evidence, tensors=ends, x=[x])
+    made.header["region"] = {"norm": "box", "clip": None, "eps": None}
+    return made
+
+
+def test_an_input_lies_in_its_box(tmp_path: Path) -> None:
+    assert verdict(boxed(1.5, 1.0, 2.0), tmp_path).status == ACCEPT
+    assert verdict(boxed(-5.0, 1.0, 2.0), tmp_path).code == "malformed"
+    assert verdict(boxed(0.0, -1.7e308, 1.7e308), tmp_path).code == "not-finite"
+
+
+@pytest.mark.parametrize("layer", [{"type": "ReLU"}, {"type": "Add", "reads": [1, 1]}], ids=str)
+def test_nodes_are_no_more_than_their_files_pay_for(layer: dict[str, Any], tmp_path: Path) -> None:
+    """Each of them takes some bytes of text, and as many vectors as any other."""
+    width = 5000
+    wide = {"type": "Dense", "inputs": 1, "outputs": width, "bias": False}
+    some = [dict(layer, reads=[k + 1] * len(layer.get("reads", [0]))) for k in range(2000)]
+    net = Net((1,), (wide, *some))
+    model = read_model(write(tmp_path / "p.safetensors", normal(np.ones(width), np.ones(width)).content(net)))
+    with pytest.raises(CannotCheck) as reason:
+        model.require_room(1000)
+    assert reason.value.code == "too-large"
+
+
+NETWORK = ({"type": "Dense", "inputs": 1, "outputs": 2, "bias": True}, {"type": "ReLU"})
+READS: dict[str, Any] = {
+    "nothing": [], "itself": [3], "a later node": [4], "a negative node": [-1, 1], "one node": [2], "no list": 1,
+    "no numbers": [1, "2"], "true": [1, True], "other shapes": [0, 2], "none": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_sum_reads_several_nodes_of_one_shape_before_it(name: str) -> None:
+    good = {"input_shape": [1], "layers": [*NETWORK, {"type": "Add", "reads": [1, 2]}]}
+    assert read_network(good).reads == ((0,), (1,), (1, 2))
+    with pytest.raises(CannotCheck):
+        read_network({"input_shape": [1], "layers": [*NETWORK, {"type": "Add", "reads": READS[name]}]})
+
+
+def test_every_node_is_read() -> None:
+    last = {"type": "Dense", "inputs": 1, "outputs": 2, "bias": True, "reads": [0]}
+    with pytest.raises(CannotCheck, match="nothing reads"):
+        read_network({"input_shape": [1], "layers": [*NETWORK, last]})
+    with pytest.raises(CannotCheck, match="one node"):
+        read_network({"input_shape": [1], "layers": [NETWORK[0], {"type": "ReLU", "reads": [1, 1]}]})
 
 
 def test_a_ball_that_misses_its_clip_range_is_no_region(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Tally:
     center: Array
     radius: Array
     input_std: Array | None = None
+    random: bool = False  # whether a layer on the way has noise
 
 
 Step = NoisyStep | ActivationStep | SplitStep | MaxStep | AddStep
@@ -77,7 +78,7 @@ def noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | Non
 
 
 def functional(traced: Trace, rows: Array) -> Functional:
-    """m from below and L from above of rows·(last step's output), [R]; L is 0 only where nothing is random."""
+    """m from below and L from above of rows·(last step's output), [R]; L is 0 where nothing on the way is random."""
     found, tally = walk(traced, rows)
     return conclude(traced, found[0], tally)
 
@@ -107,7 +108,7 @@ def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Arra
 
 def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
     value = down(tally.value + _minimum(traced.region, rows, tally.input_std))
-    if all(step.variance is None and step.factors is None for step in traced.noisy):
+    if not tally.random:
         return value, np.zeros(len(rows))
     shared = up(np.abs(tally.center) + tally.radius)
     return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
@@ -171,7 +172,7 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
         tally, shared = _pull_shared(step.layer, step.factors, h, rows, tally)
         std = shared if std is None else up(std + shared)
     if std is not None:
-        std = sqrt_up(std)
+        std, tally = sqrt_up(std), replace(tally, random=True)
         if step.region is not None:
             tally = replace(tally, input_std=_joined(std[:, :-1], tally))
         else:

@@ -25,6 +25,7 @@ from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck
 
+NEARLY = 2.0**-30  # relative to a window
 AT_ONCE = 2**22  # numbers of all rows that are walked together: 32 MiB an array
 
 
@@ -87,14 +88,18 @@ class ActivationStep:
 
 @dataclass(frozen=True)
 class MaxStep:
-    """rows·max(h) >= A⁺ h[chosen] + A⁻ (h[chosen] where no other entry can be larger, else the largest upper end)."""
+    """rows·max(h) >= A⁺ h[chosen] + A⁻ (h[chosen] where no other entry can be larger, else the largest upper end).
+
+    Chosen is, of the entries whose lower end is nearly the largest, that with the largest upper end; any would do.
+    """
 
     layer: MaxPool
     h: Interval
 
     def pull(self, rows: Array) -> tuple[Array, Array]:
         lower, upper = self.layer.gather(self.h.lower), self.layer.gather(self.h.upper)  # [outputs, entries]
-        best = lower.argmax(-1)[:, None]
+        least = lower.max(-1) - NEARLY * np.maximum(-lower.min(-1), upper.max(-1))
+        best = np.where(lower >= least[:, None], upper, -np.inf).argmax(-1)[:, None]
         others = upper.copy()
         np.put_along_axis(others, best, -np.inf, -1)
         alone = np.take_along_axis(lower, best, -1)[:, 0] >= others.max(-1)

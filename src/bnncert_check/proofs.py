@@ -209,6 +209,7 @@ TRACED: dict[type[Layer], Callable[[Trace, Any, Posterior, Proof], None]] = {
     Add: _add,
     Activation: _activation,
 }
+NOTICED = 2.0**-30  # relative to an end
 SUMS = (Dense, Conv, Add)  # whose intervals are functionals' ends, which may fail
 
 
@@ -249,7 +250,8 @@ def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Function
     """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector, else without, or with
     where the proof says so.
 
-    Of two functionals that one is used whose end is the better: a choice that depends on nothing random.
+    Of two functionals that one is used whose end is the better: a choice that depends on nothing random. An end that
+    cannot fail is not given up for a rounding.
     """
     if layer.is_image:
         sides, flags = local(traced, len(traced.steps) - 1), proof.refined.get(layer.position, np.zeros(0, bool))
@@ -260,7 +262,9 @@ def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Function
     for rows, places in unit_rows(chosen, layer.outputs, traced.network):
         for (value, lipschitz), sign in zip(sides, (1.0, -1.0), strict=True):
             m, slope = functional(traced, sign * rows)
-            better = m - proof.t * slope > value[places] - proof.t * lipschitz[places]
+            sure = (lipschitz[places] == 0) & np.isfinite(value[places])
+            least = np.where(sure, value[places] + NOTICED * np.abs(value[places]), value[places])
+            better = m - proof.t * slope > least - proof.t * lipschitz[places]
             value[places] = np.where(better, m, value[places])
             lipschitz[places] = np.where(better, slope, lipschitz[places])
     return sides

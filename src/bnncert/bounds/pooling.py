@@ -1,5 +1,8 @@
 """Maximum pooling between two linear bounds: below by the entry with the largest lower end, above by that entry where
-no other can exceed it, else by the largest upper end."""
+no other can exceed it, else by the largest upper end.
+
+Of lower ends that are equal but for rounding, zeros of ReLUs say, the entry with the largest upper end is followed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from bnncert.model.box import Box
 from bnncert.model.layers import MaxPool2d, Shape
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, gamma
+
+NEARLY = 2.0**-30  # relative to the window
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +54,15 @@ def max_pool_step(layer: MaxPool2d, h: Box) -> MaxPoolStep:
     shape = tuple(h.shape[1:])
     lower = _windows(layer, h.lower)  # [B, channels, places, entries]
     upper = _windows(layer, h.upper)
-    best = lower.argmax(-1, keepdim=True)
+    size = torch.maximum(-lower.amin(-1), upper.amax(-1))
+    least = lower.amax(-1) - NEARLY * size
+    best = upper.where(lower >= least.unsqueeze(-1), -math.inf).argmax(-1, keepdim=True)
     others = upper.scatter(-1, best, -math.inf).amax(-1)
     numbers = torch.arange(math.prod(shape), dtype=h.lower.dtype, device=h.lower.device)
     places = _windows(layer, numbers.reshape(1, *shape))
     chosen = places.expand_as(lower).gather(-1, best).squeeze(-1).long()
     alone = lower.gather(-1, best).squeeze(-1) >= others
-    size = torch.maximum(-lower.amin(-1), upper.amax(-1)).flatten(1)
-    error = gamma(size.shape[-1] + 64) * size
+    error = gamma(size[0].numel() + 64) * size.flatten(1)
     ceiling = upper.amax(-1).flatten(1)
     return MaxPoolStep(shape, chosen.flatten(1), alone.flatten(1), ceiling, error)
 

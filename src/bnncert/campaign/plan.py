@@ -98,7 +98,7 @@ class Plan:
 
     @cached_property
     def input_digests(self) -> tuple[str, ...]:
-        return tuple(digest("input", [x]) for x in self.x)
+        return tuple(digest("input", [x.flatten()]) for x in self.x)
 
     @cached_property
     def description(self) -> str:
@@ -240,7 +240,7 @@ def _different(x: Tensor, y: Tensor) -> list[int]:
     """Positions without those of an input that came before: one question has one result, and is counted once."""
     first: dict[tuple[str, float], int] = {}
     for i, (image, value) in enumerate(zip(x, y.tolist(), strict=True)):
-        first.setdefault((digest("input", [image]), value), i)
+        first.setdefault((digest("input", [image.flatten()]), value), i)
     return list(first.values())
 
 
