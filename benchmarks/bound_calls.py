@@ -19,7 +19,14 @@ from paper import load
 from bnncert import PIE, Box, Problem, certify
 from bnncert.bounds.linear import row_bounds
 
-PUBLISHED = {"1x128": 0.60, "1x256": 1.19, "1x512": 2.56, "2x256": 53.3, "2x50": 1.71, "2x150": 18.0}
+PUBLISHED = {
+    "1x128": 0.60,
+    "1x256": 1.19,
+    "1x512": 2.56,
+    "2x256": 53.3,
+    "2x50": 1.71,
+    "2x150": 18.0,
+}
 
 
 def call_seconds(problem: Problem, weights: Box) -> float:
@@ -58,7 +65,9 @@ def main() -> None:
     start = time.perf_counter()
     results = certify(problem, PIE())
     mean = 100 * sum(result.lower for result in results) / len(results)
-    print(f"PIE, 50 images of 1x128: {time.perf_counter() - start:.1f} s, mean certified {mean:.2f} %")
+    print(
+        f"PIE, 50 images of 1x128: {time.perf_counter() - start:.1f} s, mean certified {mean:.2f} %"
+    )
     return None
 
 

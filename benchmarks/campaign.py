@@ -64,7 +64,9 @@ class Measured:
 
 
 def measure(
-    settings: dict[str, Any], device: str = "cpu", workers: AbstractContextManager[Workers] | None = None
+    settings: dict[str, Any],
+    device: str = "cpu",
+    workers: AbstractContextManager[Workers] | None = None,
 ) -> Measured:
     """Run a campaign in a temporary folder, results.jsonl included."""
     with tempfile.TemporaryDirectory() as name, workers or nullcontext(in_process()) as chosen:
@@ -79,11 +81,20 @@ def measure(
             state = Runner(plan, store, chosen, device, show).run(plan.chunks())
             write_results(store)
             seconds, processor = _clocks() - started
-            certificates = store.connection.execute("SELECT count(member) FROM results").fetchone()[0]
+            certificates = store.connection.execute("SELECT count(member) FROM results").fetchone()[
+                0
+            ]
         size = sum(file.stat().st_size for file in (folder / "bundles").iterdir())
         rate = (steps[-1][1] - steps[0][1]) / max(steps[-1][0] - steps[0][0], 1e-9)
         return Measured(
-            float(seconds), float(processor), rate, state.done, certificates, size, state.mean, state.errors
+            float(seconds),
+            float(processor),
+            rate,
+            state.done,
+            certificates,
+            size,
+            state.mean,
+            state.errors,
         )
 
 
@@ -95,7 +106,9 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, (str, Path)) else repr(value)
 
 
-def paper(images: int, names: tuple[str, ...], eps: tuple[float, ...], effort: int, device: str) -> dict[str, Any]:
+def paper(
+    images: int, names: tuple[str, ...], eps: tuple[float, ...], effort: int, device: str
+) -> dict[str, Any]:
     """The settings of a campaign on the paper's networks."""
     folder = Path(os.environ[FOLDER]).resolve() / "posteriors"
     return {
@@ -108,13 +121,21 @@ def paper(images: int, names: tuple[str, ...], eps: tuple[float, ...], effort: i
     }
 
 
-def whole_test_set(device: str = "cpu", images: str = "10000", workers: str = "0", effort: str = "0") -> None:
-    name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+def whole_test_set(
+    device: str = "cpu", images: str = "10000", workers: str = "0", effort: str = "0"
+) -> None:
+    name = (
+        torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    )
     chosen = processes(int(workers), device) if int(workers) else in_process()
     settings = paper(int(images), tuple(EPS), RADII, int(effort), device)
     found = measure(settings, device, nullcontext(chosen))
-    print(f"{name}, torch {torch.__version__}, {workers} worker processes, effort {effort}, radii {RADII}")
-    print(f"{found.items} items, {found.certificates} certificates, {found.bytes / 1e9:.2f} GB, {found.errors} errors")
+    print(
+        f"{name}, torch {torch.__version__}, {workers} worker processes, effort {effort}, radii {RADII}"
+    )
+    print(
+        f"{found.items} items, {found.certificates} certificates, {found.bytes / 1e9:.2f} GB, {found.errors} errors"
+    )
     print(f"mean certified {100 * found.mean:.2f} %")
     print(f"total {found.seconds:.1f} s, {found.items / found.seconds:.0f} items a second")
 
@@ -128,7 +149,14 @@ def overhead(images: str = "512", repeats: str = "3") -> None:
     torch.set_num_threads(1)
     print("| network | eps | effort | certify, s | campaign, s | ratio | ratio of processor time |")
     print("|---|---|---|---|---|---|---|")
-    for name, effort in (("1x128", 0), ("1x512", 0), ("2x50", 0), ("2x150", 0), ("1x128", 1), ("2x50", 1)):
+    for name, effort in (
+        ("1x128", 0),
+        ("1x512", 0),
+        ("2x50", 0),
+        ("2x150", 0),
+        ("1x128", 1),
+        ("2x50", 1),
+    ):
         count = int(images) // (4 if effort or name == "2x150" else 1)
         settings, problem = paper(count, (name,), (EPS[name],), effort, "cpu"), load(name, count)
         method, parts = Concentration(effort), range(0, count, CHUNK["cpu"])
@@ -140,14 +168,18 @@ def overhead(images: str = "512", repeats: str = "3") -> None:
             direct.append(_clocks() - started)
             stored.append(_stored_seconds(settings))
         (wall, cpu), (wall_stored, cpu_stored) = np.min(direct, 0), np.min(stored, 0)
-        numbers = f"{wall:.2f} | {wall_stored:.2f} | {wall_stored / wall:.3f} | {cpu_stored / cpu:.3f}"
+        numbers = (
+            f"{wall:.2f} | {wall_stored:.2f} | {wall_stored / wall:.3f} | {cpu_stored / cpu:.3f}"
+        )
         print(f"| {name} | {EPS[name]} | {effort} | {numbers} |", flush=True)
 
 
 def _clocks() -> NDArray[np.float64]:
     """On the wall, and of the processors."""
     used = os.times()
-    return np.array([time.perf_counter(), used.user + used.system + used.children_user + used.children_system])
+    return np.array(
+        [time.perf_counter(), used.user + used.system + used.children_user + used.children_system]
+    )
 
 
 def _stored_seconds(settings: dict[str, Any]) -> NDArray[np.float64]:
@@ -178,21 +210,39 @@ def parallel(images: str = "256") -> None:
     alone = 0.0
     load = os.getloadavg()[0]
     print(f"load before: {load:.1f}")
-    print("| workers | seconds in all | processors it got | items a second | times as fast |\n|---|---|---|---|---|")
+    print(
+        "| workers | seconds in all | processors it got | items a second | times as fast |\n|---|---|---|---|---|"
+    )
     for name, workers in ways.items():
         found = measure(settings, "cpu", workers())
         alone = alone or found.rate
         got = found.processor / found.seconds
-        print(f"| {name} | {found.seconds:.1f} | {got:.1f} | {found.rate:.1f} | {found.rate / alone:.2f} |", flush=True)
+        print(
+            f"| {name} | {found.seconds:.1f} | {got:.1f} | {found.rate:.1f} | {found.rate / alone:.2f} |",
+            flush=True,
+        )
 
 
 def certificates(images: str = "200") -> None:
     """Of one thread: a certificate's bytes, and what it costs beside the bounds."""
     torch.set_num_threads(1)
-    print("| network | effort | KB a certificate | ms to write its bytes | ms to store it |\n|---|---|---|---|---|")
-    for name, effort in (("1x128", 0), ("1x128", 1), ("1x512", 0), ("1x512", 1), ("2x50", 0), ("2x50", 1)):
+    print(
+        "| network | effort | KB a certificate | ms to write its bytes | ms to store it |\n|---|---|---|---|---|"
+    )
+    for name, effort in (
+        ("1x128", 0),
+        ("1x128", 1),
+        ("1x512", 0),
+        ("1x512", 1),
+        ("2x50", 0),
+        ("2x50", 1),
+    ):
         count = int(images) // (2 if effort else 1)
-        found = [r.certificate for r in certify(load(name, count, 2.0), Concentration(effort)) if r.certificate]
+        found = [
+            r.certificate
+            for r in certify(load(name, count, 2.0), Concentration(effort))
+            if r.certificate
+        ]
         started = time.perf_counter()
         contents = [certificate.content() for certificate in found]
         written = (time.perf_counter() - started) / len(found)
@@ -211,12 +261,25 @@ def _storing(contents: list[bytes]) -> float:
     from bnncert.campaign.work import Row
 
     spec = '{"clip":[0.0,1.0],"eps":"0x1.47ae147ae147bp-7","label":7,"norm":"linf","target":null}'
-    with tempfile.TemporaryDirectory() as name, open_store(Path(name) / "run", create=True) as store:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        open_store(Path(name) / "run", create=True) as store,
+    ):
         started = time.perf_counter()
         bundle = pack((f"{k:06d}.safetensors", content) for k, content in enumerate(contents))
-        keys = [Key("p" * 64, f"{k:064d}", spec, "concentration", '{"effort":0}', "0") for k in range(len(contents))]
-        rows = [Row(k, 0, "certified", 7, 0.5, 1.0, 1, 0.1, f"{k:06d}.safetensors") for k in range(len(contents))]
-        store.add([stored_row(key, row, "b.zip") for key, row in zip(keys, rows, strict=True)], "b.zip", bundle)
+        keys = [
+            Key("p" * 64, f"{k:064d}", spec, "concentration", '{"effort":0}', "0")
+            for k in range(len(contents))
+        ]
+        rows = [
+            Row(k, 0, "certified", 7, 0.5, 1.0, 1, 0.1, f"{k:06d}.safetensors")
+            for k in range(len(contents))
+        ]
+        store.add(
+            [stored_row(key, row, "b.zip") for key, row in zip(keys, rows, strict=True)],
+            "b.zip",
+            bundle,
+        )
         return (time.perf_counter() - started) / len(contents)
 
 
@@ -238,7 +301,10 @@ def growth(figure: str = "") -> None:
             value = {"inputs": count, "width": hidden[0], "depth": len(hidden)}[name]
             measured.setdefault(name, []).append((value, seconds))
             shape = "x".join(map(str, hidden))
-            print(f"| {name} | {value} | {count} | {shape} | {seconds:.2f} | {1e3 * seconds / count:.1f} |", flush=True)
+            print(
+                f"| {name} | {value} | {count} | {shape} | {seconds:.2f} | {1e3 * seconds / count:.1f} |",
+                flush=True,
+            )
     if figure:
         _draw(measured, Path(figure))
 
@@ -253,7 +319,12 @@ def _random_network(count: int, hidden: tuple[int, ...]) -> float:
         folder = Path(name)
         save_posterior(folder / "p.safetensors", network, Normal(mean, torch.full_like(mean, 1e-3)))
         np.savez(folder / "x.npz", x=x, y=labels.numpy())
-        settings = {"inputs": folder / "x.npz", "eps": 1e-3, "posteriors": [folder / "p.safetensors"], "chunk": 64}
+        settings = {
+            "inputs": folder / "x.npz",
+            "eps": 1e-3,
+            "posteriors": [folder / "p.safetensors"],
+            "chunk": 64,
+        }
         return measure(settings | {"methods": [{"name": "concentration", "effort": 0}]}).processor
 
 

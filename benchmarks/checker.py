@@ -29,15 +29,31 @@ METHODS = {
 
 
 def main(images: str = "50", *names: str) -> None:
-    print("| network | method | certificates | accepted | gap | seconds a certificate, most | memory, MB |")
+    print(
+        "| network | method | certificates | accepted | gap | seconds a certificate, most | memory, MB |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name in names or EPS:
         for method, options in METHODS.items():
             verdicts, memory = check(name, images, options)
             claims = [v for v in verdicts if v["claimed"]]
-            gaps = [sign * (v["claimed"][i] - v["supported"][i]) for v in claims for i, sign in ((0, 1), (1, -1))]
-            seconds, accepted = (v["seconds"] for v in claims), sum(v["status"] == "ACCEPT" for v in claims)
-            row = [name, method, len(claims), accepted, f"{max(gaps, default=0):.1e}", f"{max(seconds, default=0):.2f}"]
+            gaps = [
+                sign * (v["claimed"][i] - v["supported"][i])
+                for v in claims
+                for i, sign in ((0, 1), (1, -1))
+            ]
+            seconds, accepted = (
+                (v["seconds"] for v in claims),
+                sum(v["status"] == "ACCEPT" for v in claims),
+            )
+            row = [
+                name,
+                method,
+                len(claims),
+                accepted,
+                f"{max(gaps, default=0):.1e}",
+                f"{max(seconds, default=0):.2f}",
+            ]
             print("| " + " | ".join(map(str, [*row, f"{memory:.0f}"])) + " |", flush=True)
 
 
@@ -47,7 +63,17 @@ def check(name: str, images: str, options: list[str]) -> tuple[list[dict[str, ob
     question = ["--inputs", "mnist", "--select", f"0:{images}", "--eps", str(EPS[name])]
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "results")
-        certify = [sys.executable, "-m", "bnncert", "certify", posterior, *question, *options, "--out", out]
+        certify = [
+            sys.executable,
+            "-m",
+            "bnncert",
+            "certify",
+            posterior,
+            *question,
+            *options,
+            "--out",
+            out,
+        ]
         subprocess.run(certify, check=True, capture_output=True)
         checker = [sys.executable, "-m", "bnncert_check", out, "--posterior", posterior, "--json"]
         answer = Path(folder) / "verdicts.json"

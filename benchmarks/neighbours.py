@@ -39,7 +39,11 @@ def timed(images: str, setting: dict[str, str], neighbours: int) -> float:
     posterior = str(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "paper_1x128.npz")
     question = ["--inputs", "mnist", "--select", f"0:{images}", "--eps", "0.025"]
     method = ["--method", "pie", "--bound", "lbp-forward"]
-    plain = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(neighbours)]
     try:
         started = time.perf_counter()

@@ -20,7 +20,9 @@ def load(name: str, images: int | None, factor: float = 1.0) -> "Problem":
     from bnncert.numerics.memory import keep_freed_memory
 
     keep_freed_memory()  # as the command line does
-    network, posterior = load_posterior(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / f"paper_{name}.npz")
+    network, posterior = load_posterior(
+        Path(os.environ["BNNCERT_DATA"]) / "posteriors" / f"paper_{name}.npz"
+    )
     data = load_inputs("mnist")
     region = ball(data.x[:images].flatten(1), factor * EPS[name], clip=(0, 1))
     return Problem(network, posterior, class_robust(region, data.y[:images], 10))

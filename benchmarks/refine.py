@@ -26,7 +26,9 @@ TIMES = (1, 2, 5, 10, 20, 60)
 
 
 def main(device: str = "cpu", seconds: str = "60", images: str = "50", *names: str) -> None:
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images")
+    print(
+        f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
+    )
     limit, names = float(seconds), names or tuple(EPS)
     if device == "cuda":  # the first use of a device takes seconds
         closing(load("1x128", 4, 4).to(device), 5)
@@ -49,7 +51,9 @@ def at(history: list[tuple[float, float, float]], moment: float) -> tuple[float,
 
 def width_table(found: dict[str, Closing], limit: float) -> None:
     moments = [moment for moment in TIMES if moment <= limit]
-    print("\n| network | ε | " + " | ".join(f"{m} s" for m in moments) + " | end | seconds | width |")
+    print(
+        "\n| network | ε | " + " | ".join(f"{m} s" for m in moments) + " | end | seconds | width |"
+    )
     print("|---|---|" + "---|" * (len(moments) + 3))
     widths = []
     for name, result in found.items():
@@ -57,7 +61,11 @@ def width_table(found: dict[str, Closing], limit: float) -> None:
         shown = [at(history, moment) for moment in moments] + [history[-1][1:]]
         cells = ["–" if pair is None else f"{pair[0]:.2f} to {pair[1]:.2f}" for pair in shown]
         widths.append(history[-1][2] - history[-1][1])
-        print(f"| {name} | {4 * EPS[name]:g} | " + " | ".join(cells) + f" | {history[-1][0]:.1f} | {widths[-1]:.2f} |")
+        print(
+            f"| {name} | {4 * EPS[name]:g} | "
+            + " | ".join(cells)
+            + f" | {history[-1][0]:.1f} | {widths[-1]:.2f} |"
+        )
     print(f"\nmean width {sum(widths) / len(widths):.2f} points")
 
 
@@ -69,7 +77,9 @@ def speed_table(found: dict[str, Closing]) -> None:
 
 
 def rule_table(rules: dict[str, dict[str, Closing]]) -> None:
-    print("\n| network | branching rule | certified, % | domains | seconds |\n|---|---|---|---|---|")
+    print(
+        "\n| network | branching rule | certified, % | domains | seconds |\n|---|---|---|---|---|"
+    )
     for name, results in rules.items():
         for rule, result in results.items():
             spent, lower, _ = result.history[-1]
@@ -77,7 +87,9 @@ def rule_table(rules: dict[str, dict[str, Closing]]) -> None:
 
 
 def wide(images: int) -> Problem:
-    network, posterior = load_posterior(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "mnist_wide_1x64.npz")
+    network, posterior = load_posterior(
+        Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "mnist_wide_1x64.npz"
+    )
     data = load_inputs("mnist")
     region = ball(data.x[:images].flatten(1), 0.05, clip=(0, 1))
     return Problem(network, posterior, class_robust(region, data.y[:images], 10))
@@ -87,12 +99,18 @@ def wide_table(problem: Problem, limit: float) -> None:
     """Also the ceiling: the share of 40 sampled networks that survive attacks, without and with the points found."""
     result = closing(problem, limit)
     moments = [moment for moment in TIMES if moment <= limit]
-    print("\n| posterior | ε | " + " | ".join(f"{m} s" for m in moments) + " | end | ceiling | with points found |")
+    print(
+        "\n| posterior | ε | "
+        + " | ".join(f"{m} s" for m in moments)
+        + " | end | ceiling | with points found |"
+    )
     print("|---|---|" + "---|" * (3 + len(moments)))
     shown = [at(result.history, moment) for moment in moments] + [result.history[-1][1:]]
     cells = ["–" if pair is None else f"{pair[0]:.2f} to {pair[1]:.2f}" for pair in shown]
     networks = sample(problem.posterior, 40, 0)
-    cells += [f"{100 * surviving(problem, networks, 0, start)[1]:.2f}" for start in (None, result.points)]
+    cells += [
+        f"{100 * surviving(problem, networks, 0, start)[1]:.2f}" for start in (None, result.points)
+    ]
     print("| mnist_wide_1x64 | 0.05 | " + " | ".join(cells) + " |")
 
 

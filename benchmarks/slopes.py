@@ -19,21 +19,37 @@ from bnncert.posteriors import Normal
 
 
 def settings() -> list[tuple[str, float, Problem]]:
-    found = [(name, factor * eps, load(name, 50, factor)) for name, eps in EPS.items() for factor in (1, 2, 4)]
-    network, posterior = load_posterior(Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "mnist_wide_1x64.npz")
+    found = [
+        (name, factor * eps, load(name, 50, factor))
+        for name, eps in EPS.items()
+        for factor in (1, 2, 4)
+    ]
+    network, posterior = load_posterior(
+        Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "mnist_wide_1x64.npz"
+    )
     data = load_inputs("mnist")
     for eps in (0.01, 0.05):
         region = ball(data.x[:50].flatten(1), eps, clip=(0, 1))
-        found.append(("mnist_wide_1x64", eps, Problem(network, posterior, class_robust(region, data.y[:50], 10))))
+        found.append(
+            (
+                "mnist_wide_1x64",
+                eps,
+                Problem(network, posterior, class_robust(region, data.y[:50], 10)),
+            )
+        )
     base = load("1x128", 50)
     for factor in (30, 100, 200):
         wider = Normal(base.posterior.mean, factor * base.posterior.std)
-        found.append((f"1x128, σ×{factor}", EPS["1x128"], Problem(base.network, wider, base.specification)))
+        found.append(
+            (f"1x128, σ×{factor}", EPS["1x128"], Problem(base.network, wider, base.specification))
+        )
     return found
 
 
 def main(device: str = "cpu") -> None:
-    print("| posterior | ε | plain | optimised | certified upper bound | seconds, optimised and upper |")
+    print(
+        "| posterior | ε | plain | optimised | certified upper bound | seconds, optimised and upper |"
+    )
     print("|---|---|---|---|---|---|")
     for name, eps, problem in settings():
         problem = problem.to(device)
@@ -43,7 +59,10 @@ def main(device: str = "cpu") -> None:
         seconds = time.perf_counter() - start
         means = [100 * sum(values) / len(plain) for values in _columns(plain, full)]
         print(
-            f"| {name} | {eps:g} | " + " | ".join(f"{mean:.2f}" for mean in means) + f" | {seconds:.1f} |", flush=True
+            f"| {name} | {eps:g} | "
+            + " | ".join(f"{mean:.2f}" for mean in means)
+            + f" | {seconds:.1f} |",
+            flush=True,
         )
 
 

@@ -15,7 +15,9 @@ from bnncert.concentration.proof import plain_bounds
 
 
 def main(device: str = "cpu", images: str = "10000") -> None:
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images")
+    print(
+        f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
+    )
     print("network     eps  certified   seconds   peak memory")
     for name, eps in EPS.items():
         problem = load(name, int(images)).to(device)

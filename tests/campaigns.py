@@ -28,9 +28,7 @@ from bnncert.posteriors import Normal
 from scenarios import gaussian
 
 INPUTS = 12
-COMPARED = (
-    "posterior, input, spec, method, config, version, status, predicted, lower, upper, bound_calls, member, reason"
-)
+COMPARED = "posterior, input, spec, method, config, version, status, predicted, lower, upper, bound_calls, member, reason"
 
 
 def write_campaign(folder: Path, **changes: Any) -> Path:
@@ -38,7 +36,9 @@ def write_campaign(folder: Path, **changes: Any) -> Path:
     network = mlp(4, 6, 3)
     mean = gaussian(network.size, generator=torch.Generator().manual_seed(2))
     for name, std in (("narrow", 0.02), ("wide", 0.12)):
-        save_posterior(folder / f"{name}.safetensors", network, Normal(mean, torch.full_like(mean, std)))
+        save_posterior(
+            folder / f"{name}.safetensors", network, Normal(mean, torch.full_like(mean, std))
+        )
     x = np.random.default_rng(0).integers(0, 256, (INPUTS, 2, 2), np.uint8)
     y = network.forward(mean, torch.from_numpy(x.reshape(INPUTS, 4) / 255.0)).argmax(-1).numpy()
     np.savez(folder / "x.npz", x=x, y=y)
@@ -51,7 +51,11 @@ def write_campaign(folder: Path, **changes: Any) -> Path:
         "chunk": 3,
     }
     path = folder / "campaign.toml"
-    lines = [f"{key} = {toml(value)}\n" for key, value in (settings | changes).items() if value is not None]
+    lines = [
+        f"{key} = {toml(value)}\n"
+        for key, value in (settings | changes).items()
+        if value is not None
+    ]
     path.write_text("".join(lines))
     return path
 
@@ -70,18 +74,24 @@ def plan_of(path: Path) -> Plan:
     return make_plan(read_campaign(path))
 
 
-def run_here(path: Path, folder: Path, workers: Workers | None = None, part: tuple[int, int] = (1, 1)) -> Progress:
+def run_here(
+    path: Path, folder: Path, workers: Workers | None = None, part: tuple[int, int] = (1, 1)
+) -> Progress:
     """The campaign, without the command line."""
     plan = plan_of(path)
     with open_store(folder, create=True) as store:
         store.enter(plan)
-        return Runner(plan, store, workers or in_process(), "cpu", lambda _: None).run(plan.chunks(*part))
+        return Runner(plan, store, workers or in_process(), "cpu", lambda _: None).run(
+            plan.chunks(*part)
+        )
 
 
 def table(folder: Path) -> list[tuple[Any, ...]]:
     """All that is stored but for times and the names of bundles."""
     with sqlite3.connect(folder / STORE) as connection:
-        rows = connection.execute(f"SELECT {COMPARED}, reason FROM results ORDER BY {COMPARED}").fetchall()
+        rows = connection.execute(
+            f"SELECT {COMPARED}, reason FROM results ORDER BY {COMPARED}"
+        ).fetchall()
     connection.close()
     return rows
 

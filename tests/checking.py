@@ -25,7 +25,14 @@ from bnncert import Problem, certify, save_posterior
 from bnncert.layers import Dense, ReLU
 from bnncert.methods import PIE, Concentration, Method
 from bnncert.model.network import Network
-from bnncert.model.specification import Region, Specification, ball, class_robust, half_space, output_interval
+from bnncert.model.specification import (
+    Region,
+    Specification,
+    ball,
+    class_robust,
+    half_space,
+    output_interval,
+)
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.gaussian import LowRankNormal, Mixture
 from bnncert.posteriors.independent import Laplace, Normal, StudentT, TruncatedNormal, Uniform
@@ -91,7 +98,10 @@ def edit(header: Header, tensors: Tensors, place: str, value: Any) -> None:
     for part in path:
         inner = inner[part]
     if isinstance(value, tuple):
-        value = inner[last] | {"boxes": inner[last]["boxes"] * value[0], "union": {"rule": value[1]}}
+        value = inner[last] | {
+            "boxes": inner[last]["boxes"] * value[0],
+            "union": {"rule": value[1]},
+        }
     inner[last] = value
 
 
@@ -118,7 +128,9 @@ def refusal(posterior: Path) -> str | None:
     return None
 
 
-def archive(members: dict[str, bytes], size: int | None = None, method: int = zipfile.ZIP_STORED) -> bytes:
+def archive(
+    members: dict[str, bytes], size: int | None = None, method: int = zipfile.ZIP_STORED
+) -> bytes:
     """An .npz of these members; size: what it says that each of them unpacks to."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as file:
@@ -150,7 +162,9 @@ def objects() -> bytes:
     return buffer.getvalue()
 
 
-def question(network: Network, center: Tensor, region: Region | None = None, wrong: bool = False) -> Specification:
+def question(
+    network: Network, center: Tensor, region: Region | None = None, wrong: bool = False
+) -> Specification:
     """The class that the central network prefers at an input, or the other one, in a small region around it."""
     x = vector(0.3, 0.6).reshape(1, *network.input_shape)
     label = network.forward(center, x).argmax(-1)
@@ -174,11 +188,16 @@ def families(size: int) -> dict[str, tuple[Posterior, Method]]:
         "low-rank-normal": (LowRankNormal(mean, some, factor), Concentration()),
         "shared noise only": (LowRankNormal(mean, none, factor), Concentration()),
         "no noise at all": (Normal(mean, none), Concentration()),
-        "mixture": (Mixture((0.25, 0.75), (Normal(mean, some), LowRankNormal(mean, some, factor))), Concentration()),
+        "mixture": (
+            Mixture((0.25, 0.75), (Normal(mean, some), LowRankNormal(mean, some, factor))),
+            Concentration(),
+        ),
     }
 
 
-def certified(network: Network, posterior: Posterior, spec: Specification, method: Method, path: Path) -> Path:
+def certified(
+    network: Network, posterior: Posterior, spec: Specification, method: Method, path: Path
+) -> Path:
     """A new certificate, beside its posterior file, that is accepted and claims something."""
     if path.suffix == ".safetensors":
         save_posterior(path, network, posterior)
@@ -190,7 +209,9 @@ def certified(network: Network, posterior: Posterior, spec: Specification, metho
     return path.with_name("c.safetensors")
 
 
-def program(*arguments: object, module: str = "bnncert_check", options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+def program(
+    *arguments: object, module: str = "bnncert_check", options: tuple[str, ...] = ()
+) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of `python -m MODULE ARGUMENTS`."""
     command = [sys.executable, *options, "-m", *module.split(), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
@@ -201,7 +222,13 @@ def results(workshop: Workshop, *lines: dict[str, Any]) -> Path:
     """A folder whose results say what the certificate `lower` says, except for the changes of each line."""
     header, _ = workshop.read("lower")
     said = {end: float.fromhex(header["claim"][end]) for end in ("lower", "upper")}
-    said |= {"eps": 0.1, "label": None, "predicted": None, "status": "certified", "certificate": "lower.safetensors"}
+    said |= {
+        "eps": 0.1,
+        "label": None,
+        "predicted": None,
+        "status": "certified",
+        "certificate": "lower.safetensors",
+    }
     said |= {"method": "concentration", "bound_calls": 1, "seconds": 0.5, "seed": 0}
     text = "".join(json.dumps({"index": i, **said, **line}) + "\n" for i, line in enumerate(lines))
     (workshop.folder / "results.jsonl").write_text(text)

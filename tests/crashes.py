@@ -83,22 +83,37 @@ def examine(folder: Path) -> None:
         return
     connection = sqlite3.connect(folder / STORE)
     try:
-        if connection.execute("SELECT name FROM sqlite_master WHERE name = 'results'").fetchone() is None:
+        if (
+            connection.execute("SELECT name FROM sqlite_master WHERE name = 'results'").fetchone()
+            is None
+        ):
             return
         ((sound,),) = connection.execute("PRAGMA integrity_check").fetchall()
-        rows = connection.execute("SELECT bundle, member FROM results WHERE member IS NOT NULL").fetchall()
+        rows = connection.execute(
+            "SELECT bundle, member FROM results WHERE member IS NOT NULL"
+        ).fetchall()
     finally:
         connection.close()
     for bundle in {bundle for bundle, _ in rows}:
         with zipfile.ZipFile(folder / "bundles" / bundle) as archive:
-            if sound != "ok" or archive.testzip() or not {m for b, m in rows if b == bundle} <= set(archive.namelist()):
+            if (
+                sound != "ok"
+                or archive.testzip()
+                or not {m for b, m in rows if b == bundle} <= set(archive.namelist())
+            ):
                 sys.exit(f"{folder}: {sound}, {bundle} is not whole")
 
 
 def together(campaign: Path, folder: Path) -> dict[str, Any]:
     """Two runners at once."""
-    pair = [fork(lambda: command("run", campaign, "--out", folder / "shared"), folder / f"said{k}") for k in range(2)]
-    return {"codes": [outcome(child) for child in pair], "said": [(folder / f"said{k}").read_text() for k in range(2)]}
+    pair = [
+        fork(lambda: command("run", campaign, "--out", folder / "shared"), folder / f"said{k}")
+        for k in range(2)
+    ]
+    return {
+        "codes": [outcome(child) for child in pair],
+        "said": [(folder / f"said{k}").read_text() for k in range(2)],
+    }
 
 
 def interrupted(campaign: Path, folder: Path) -> dict[str, Any]:
@@ -108,7 +123,11 @@ def interrupted(campaign: Path, folder: Path) -> dict[str, Any]:
     while not ((run / STORE).exists() and len(bundles(run)) > 1):
         time.sleep(0.01)
     os.kill(child, signal.SIGINT)
-    return {"code": outcome(child), "said": (folder / "said").read_text(), "stored": len(table(run))}
+    return {
+        "code": outcome(child),
+        "said": (folder / "said").read_text(),
+        "stored": len(table(run)),
+    }
 
 
 def limited(campaign: Path, folder: Path) -> dict[str, Any]:
@@ -130,15 +149,21 @@ def full(campaign: Path, folder: Path) -> dict[str, Any]:
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         return {}
     try:
-        first = outcome(fork(lambda: command("run", campaign, "--out", disk / "run"), folder / "said"))
+        first = outcome(
+            fork(lambda: command("run", campaign, "--out", disk / "run"), folder / "said")
+        )
         found: dict[str, Any] = {"full": first, "said when full": (folder / "said").read_text()}
         found["stored"] = len(table(disk / "run"))
         examine(disk / "run")
         subprocess.run(["mount", "-o", "remount,ro,size=8m", str(disk)], check=True)
-        found["read-only"] = outcome(fork(lambda: command("run", campaign, "--out", disk / "run"), folder / "said"))
+        found["read-only"] = outcome(
+            fork(lambda: command("run", campaign, "--out", disk / "run"), folder / "said")
+        )
         found["said when read-only"] = (folder / "said").read_text()
         subprocess.run(["mount", "-o", "remount,rw,size=8m", str(disk)], check=True)
-        found["end"] = outcome(fork(lambda: command("run", campaign, "--out", disk / "run"), folder / "said"))
+        found["end"] = outcome(
+            fork(lambda: command("run", campaign, "--out", disk / "run"), folder / "said")
+        )
         subprocess.run(["cp", "-r", str(disk / "run"), str(folder / "room")], check=True)
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from forger import BOXED, Array, Forgery, Law, Net, Posterior, Random, pick, random_net, random_posterior
+from forger import (
+    BOXED,
+    Array,
+    Forgery,
+    Law,
+    Net,
+    Posterior,
+    Random,
+    pick,
+    random_net,
+    random_posterior,
+)
 
 KINDS = ("boxes", "concentration", "concentration", "concentration", "networks", "softmax", "mean")
 BENT = ("ReLU", "LeakyReLU")
@@ -25,7 +36,9 @@ def forge(r: Random) -> Forgery:
     ask(r, made)
     claim = {"lower": (0.0).hex(), "upper": (1.0).hex()}
     claim |= {"gap": (-1.0).hex()} if kind == "softmax" else {}
-    made.header["claim"] = claim if kind != "mean" else {"lower": (-1e300).hex(), "upper": (1e300).hex()}
+    made.header["claim"] = (
+        claim if kind != "mean" else {"lower": (-1e300).hex(), "upper": (1e300).hex()}
+    )
     made.header["evidence"] = EVIDENCE[kind](r, made)
     return made
 
@@ -46,8 +59,14 @@ def ask(r: Random, made: Forgery) -> None:
     x = np.round(r.normal(0, 1, shape), 2)
     norm = pick(r, ["linf", "linf", "l2", "l1", "box"])
     eps = float(pick(r, [0.0, 0.05, 0.2, 1.0]))
-    clip = [float(x.min()) - 0.1, float(x.max()) + 0.1] if norm != "box" and r.random() < 0.3 else None
-    made.header["region"] = {"norm": norm, "clip": clip, "eps": None if norm == "box" else eps.hex()}
+    clip = (
+        [float(x.min()) - 0.1, float(x.max()) + 0.1] if norm != "box" and r.random() < 0.3 else None
+    )
+    made.header["region"] = {
+        "norm": norm,
+        "clip": clip,
+        "eps": None if norm == "box" else eps.hex(),
+    }
     made.tensors["x"] = x
     if norm == "box":
         sides = r.exponential(0.2, (2, *shape)) * (r.random((2, *shape)) < 0.8)
@@ -58,7 +77,9 @@ def ask(r: Random, made: Forgery) -> None:
         made.tensors["offsets"] = np.zeros(len(rows))
     else:  # true at the clean input, or false: upper bounds want that
         middle = 0.7 * pick(r, [1, 1, -1] if kind == "boxes" else [1, -1])
-        made.tensors["offsets"] = r.normal(middle, 0.7, len(rows)) - rows @ _central(made, x[None])[0]
+        made.tensors["offsets"] = (
+            r.normal(middle, 0.7, len(rows)) - rows @ _central(made, x[None])[0]
+        )
 
 
 def _central(made: Forgery, points: Array) -> Array:
@@ -70,16 +91,26 @@ def _rows(r: Random, made: Forgery, kind: str) -> Array:
     outputs, style = made.net.shapes[-1][0], r.random()
     if kind == "mean" and style < 0.9:
         first = r.normal(0, 1, outputs)
-        return np.stack([first * pick(r, [1, -1]) if i else first for i in range(int(r.integers(1, 4)))])
+        return np.stack(
+            [first * pick(r, [1, -1]) if i else first for i in range(int(r.integers(1, 4)))]
+        )
     if outputs > 1 and (style < 0.5 or kind == "softmax"):
         label = int(r.integers(outputs))
         if r.random() < 0.5:
             label = int(_central(made, made.tensors["x"][None])[0].argmax())
         rivals = [j for j in range(outputs) if j != label]
-        chosen = [*rivals] if r.random() < 0.8 else [int(pick(r, rivals)) for _ in range(int(r.integers(1, 5)))]
+        chosen = (
+            [*rivals]
+            if r.random() < 0.8
+            else [int(pick(r, rivals)) for _ in range(int(r.integers(1, 5)))]
+        )
         return np.eye(outputs)[label] - np.eye(outputs)[chosen]
     count = int(r.integers(1, 4))
-    return r.normal(0, 1, (count, outputs)) if style < 0.8 else np.repeat(r.normal(0, 1, (1, outputs)), count, 0)
+    return (
+        r.normal(0, 1, (count, outputs))
+        if style < 0.8
+        else np.repeat(r.normal(0, 1, (1, outputs)), count, 0)
+    )
 
 
 def _is_duel(rows: Array) -> bool:
@@ -104,13 +135,17 @@ def boxes(r: Random, made: Forgery) -> dict[str, Any]:
             made.tensors[f"signs{i}"] = r.integers(-1, 2, size).astype(np.int8)
     growth = {"step": float(pick(r, [0.2, 0.5, 1.0])), "rho": float(pick(r, [0.0, 0.2, 1.0]))}
     growth["zero_gradient_only"] = bool(r.random() < 0.3)
-    union: dict[str, Any] = {"rule": pick(r, ["cells", "cells", "inclusion-exclusion", "bonferroni"])}
+    union: dict[str, Any] = {
+        "rule": pick(r, ["cells", "cells", "inclusion-exclusion", "bonferroni"])
+    }
     if union["rule"] == "cells" and count > 1:
         union |= _cells(r, made, law, entries, growth)
     return {"bound": "lbp", "growth": growth, "boxes": entries, "union": union}
 
 
-def _cells(r: Random, made: Forgery, law: Law, entries: list[Any], growth: dict[str, Any]) -> dict[str, Any]:
+def _cells(
+    r: Random, made: Forgery, law: Law, entries: list[Any], growth: dict[str, Any]
+) -> dict[str, Any]:
     """Halves of the boxes in a random weight, apart or not."""
     size = len(law.center)
     weight = int(r.integers(size))
@@ -123,7 +158,9 @@ def _cells(r: Random, made: Forgery, law: Law, entries: list[Any], growth: dict[
             cut = float(r.uniform(*sorted(ends)))
             ends = [ends[0], cut] if r.random() < 0.5 else [cut, ends[1]]
         cells.append({"parent": i, "cuts": [[weight, float(ends[0]).hex(), float(ends[1]).hex()]]})
-        separators += [[i, j, weight if r.random() < 0.8 else int(r.integers(size))] for j in range(i)]
+        separators += [
+            [i, j, weight if r.random() < 0.8 else int(r.integers(size))] for j in range(i)
+        ]
     return {"cells": cells, "separators": separators}
 
 
@@ -157,7 +194,9 @@ def _weakest(r: Random, made: Forgery, part: int) -> tuple[Array, int]:
     return points[p], int(row)
 
 
-def divided(r: Random, made: Forgery, prefix: str, rows: int, part: int, depth: int) -> dict[str, Any]:
+def divided(
+    r: Random, made: Forgery, prefix: str, rows: int, part: int, depth: int
+) -> dict[str, Any]:
     """A proof, or the region cut in two."""
     if depth == 3 or r.random() < 0.75:
         return proof(r, made, prefix, rows, part)
@@ -170,9 +209,14 @@ def divided(r: Random, made: Forgery, prefix: str, rows: int, part: int, depth: 
     }  # fmt: skip
 
 
-def proof(r: Random, made: Forgery, prefix: str, rows: int, part: int, probability: bool = True) -> dict[str, Any]:
+def proof(
+    r: Random, made: Forgery, prefix: str, rows: int, part: int, probability: bool = True
+) -> dict[str, Any]:
     """A threshold and slopes; with rows of their own and trees, sometimes."""
-    found: dict[str, Any] = {"t": float(pick(r, [0.5, 1.5, 2.5, 3.5, 5.0])).hex(), "rows_optimised": False}
+    found: dict[str, Any] = {
+        "t": float(pick(r, [0.5, 1.5, 2.5, 3.5, 5.0])).hex(),
+        "rows_optimised": False,
+    }
     found |= {"probability": (0.5).hex()} if probability else {}
     own = r.random() < 0.4
     for k, (layer, shape) in enumerate(zip(made.net.layers, made.net.shapes, strict=False)):
@@ -213,9 +257,13 @@ def trees(r: Random, made: Forgery, prefix: str, rows: int, part: int) -> dict[s
             paths = tree(r, count)
             own = f"{prefix}tree{row}."
             made.tensors[f"{own}paths"] = paths
-            made.tensors[f"{own}multipliers"] = (r.exponential(0.5, paths.shape) * (paths != 0)).astype(np.float32)
+            made.tensors[f"{own}multipliers"] = (
+                r.exponential(0.5, paths.shape) * (paths != 0)
+            ).astype(np.float32)
             made.tensors[f"{own}slopes"] = slopes(r, len(paths), count).astype(np.float32)
-            listed.append({"row": row, "scale": common(r, made, own, part) if r.random() < 0.4 else None})
+            listed.append(
+                {"row": row, "scale": common(r, made, own, part) if r.random() < 0.4 else None}
+            )
     return {"trees": listed}
 
 
@@ -229,7 +277,9 @@ def tree(r: Random, count: int) -> Array:
     if r.random() < 0.1:
         leaves = leaves[1:] if r.random() < 0.5 else [*leaves, leaves[0]]
     depth = max((len(leaf) for leaf in leaves), default=0)
-    return np.array([leaf + [0] * (depth - len(leaf)) for leaf in leaves], np.int32).reshape(len(leaves), depth)
+    return np.array([leaf + [0] * (depth - len(leaf)) for leaf in leaves], np.int32).reshape(
+        len(leaves), depth
+    )
 
 
 def common(r: Random, made: Forgery, prefix: str, part: int) -> str:
@@ -241,7 +291,11 @@ def common(r: Random, made: Forgery, prefix: str, part: int) -> str:
             continue
         if layer["type"] in ("Dense", "Conv2d"):
             size = _size(layer)
-            noise = [law.fields[name][start : start + size] for name in ("std", "factor") if name in law.fields]
+            noise = [
+                law.fields[name][start : start + size]
+                for name in ("std", "factor")
+                if name in law.fields
+            ]
             start += size
             if layer["type"] == "Dense" and any(values.any() for values in noise):
                 made.tensors[f"{prefix}rows{k}"] = r.normal(0, 1, layer["outputs"])
@@ -285,7 +339,10 @@ def predictive(r: Random, made: Forgery) -> dict[str, Any]:
     parts = []
     for i, weight in enumerate(made.posterior.weights):
         sides = {"lower": f"c{i}.", "upper": f"c{i}.upper."}
-        found = {side: proof(r, made, prefix, rows, i, probability=False) for side, prefix in sides.items()}
+        found = {
+            side: proof(r, made, prefix, rows, i, probability=False)
+            for side, prefix in sides.items()
+        }
         parts.append({"weight": weight.hex(), **found})
     return {"components": parts}
 
@@ -322,14 +379,18 @@ def _repeat_rows(r: Random, made: Forgery) -> None:
 def _empty(r: Random, made: Forgery) -> None:
     name = _tensor(r, made)
     value = made.tensors[name]
-    made.tensors[name] = value.reshape(-1)[:0].reshape((0, *value.shape[1:]) if value.ndim else (0,))
+    made.tensors[name] = value.reshape(-1)[:0].reshape(
+        (0, *value.shape[1:]) if value.ndim else (0,)
+    )
 
 
 def _one_entry(r: Random, made: Forgery) -> None:
     """What would broadcast, if that were allowed."""
     name = _tensor(r, made)
     value = made.tensors[name]
-    made.tensors[name] = value.reshape(-1)[:1].reshape((1,) * max(1, value.ndim)) if value.size else value
+    made.tensors[name] = (
+        value.reshape(-1)[:1].reshape((1,) * max(1, value.ndim)) if value.size else value
+    )
 
 
 def _more_dimensions(r: Random, made: Forgery) -> None:
@@ -339,14 +400,18 @@ def _more_dimensions(r: Random, made: Forgery) -> None:
 
 def _other_type(r: Random, made: Forgery) -> None:
     name = _tensor(r, made)
-    made.tensors[name] = made.tensors[name].astype(pick(r, [np.float32, np.float64, np.int8, np.int32, np.float16]))
+    made.tensors[name] = made.tensors[name].astype(
+        pick(r, [np.float32, np.float64, np.int8, np.int32, np.float16])
+    )
 
 
 def _extreme(r: Random, made: Forgery) -> None:
     name = _tensor(r, made)
     value = made.tensors[name].astype(made.tensors[name].dtype).copy()
     if value.size and value.dtype.kind == "f":
-        value.reshape(-1)[int(r.integers(value.size))] = pick(r, [np.nan, np.inf, -1.0, 2.0, 1e30, -0.0])
+        value.reshape(-1)[int(r.integers(value.size))] = pick(
+            r, [np.nan, np.inf, -1.0, 2.0, 1e30, -0.0]
+        )
         made.tensors[name] = value
 
 
@@ -364,9 +429,13 @@ def _drop(r: Random, made: Forgery) -> None:
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Every container in a JSON value with every key."""
     if isinstance(value, dict):
-        return [(value, key) for key in value] + [pair for inner in value.values() for pair in _places(inner)]
+        return [(value, key) for key in value] + [
+            pair for inner in value.values() for pair in _places(inner)
+        ]
     if isinstance(value, list):
-        return [(value, i) for i in range(len(value))] + [pair for inner in value for pair in _places(inner)]
+        return [(value, i) for i in range(len(value))] + [
+            pair for inner in value for pair in _places(inner)
+        ]
     return []
 
 

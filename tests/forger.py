@@ -139,7 +139,9 @@ class Net:
         for layer in self.layers:
             for letter, shape in zip("Wb", parameters(layer), strict=False):
                 stop = start + math.prod(shape)
-                found[f"{letter}{i}_{name}"] = flat[..., start:stop].reshape(*flat.shape[:-1], *shape)
+                found[f"{letter}{i}_{name}"] = flat[..., start:stop].reshape(
+                    *flat.shape[:-1], *shape
+                )
                 start = stop
             i += bool(parameters(layer))
         return found
@@ -160,7 +162,9 @@ def random_net(r: Random) -> Net:
     width = inputs
     for _ in range(int(pick(r, [1, 2, 2, 3]))):
         outputs = int(pick(r, [1, 2, 3]))
-        layers.append({"type": "Dense", "inputs": width, "outputs": outputs, "bias": bool(r.random() < 0.7)})
+        layers.append(
+            {"type": "Dense", "inputs": width, "outputs": outputs, "bias": bool(r.random() < 0.7)}
+        )
         layers += [activation(r) for _ in range(int(pick(r, [0, 1, 1, 1, 2])))]
         width = outputs
     return Net((inputs,), tuple(layers if r.random() < 0.3 else _without_last_activations(layers)))
@@ -177,7 +181,12 @@ def _random_image(r: Random) -> Net:
     pool = {"type": pick(r, ["MaxPool2d", "AvgPool2d"]), "kernel": [1, 1], "stride": [1, 1]}
     layers: list[Layer] = [[], [activation(r)], [pool]][int(r.integers(3))]
     kernel = pick(r, [[1, 1], [2, 1]])
-    conv = {"type": "Conv2d", "in_channels": 1, "out_channels": int(r.integers(1, 3)), "kernel": kernel}
+    conv = {
+        "type": "Conv2d",
+        "in_channels": 1,
+        "out_channels": int(r.integers(1, 3)),
+        "kernel": kernel,
+    }
     conv |= {"stride": [1, 1], "padding": pick(r, [[0, 0], [1, 0]]), "bias": bool(r.random() < 0.5)}
     layers = [*layers, conv, *[activation(r)] * int(r.integers(2))]
     rows = Net((1, 2, 1), (*layers, {"type": "Flatten"})).shapes[-2][1]
@@ -186,7 +195,9 @@ def _random_image(r: Random) -> Net:
         layers.append({"type": kind, "kernel": [2, 1], "stride": [pick(r, [1, 2]), 1]})
     layers.append({"type": "Flatten"})
     (width,) = Net((1, 2, 1), tuple(layers)).shapes[-1]
-    layers.append({"type": "Dense", "inputs": width, "outputs": int(pick(r, [1, 2, 3])), "bias": True})
+    layers.append(
+        {"type": "Dense", "inputs": width, "outputs": int(pick(r, [1, 2, 3])), "bias": True}
+    )
     return Net((1, 2, 1), tuple(layers))
 
 
@@ -252,7 +263,9 @@ class Law:
         random = np.flatnonzero(self.spread > 0)
         if self.family in ("normal", "low-rank-normal"):
             directions = [self.fields["std"][i] * unit[i] for i in random]
-            directions += [column for column in self.fields.get("factor", np.zeros((1, 0))).T if column.any()]
+            directions += [
+                column for column in self.fields.get("factor", np.zeros((1, 0))).T if column.any()
+            ]
             return directions, [stats.norm()] * len(directions)
         laws = {
             "uniform": lambda low, high: stats.uniform(low, high - low),
@@ -293,7 +306,9 @@ class Posterior:
         if not self.mixture:
             return self.laws[0].digest
         parts = [law.digest for law in self.laws]
-        return digest({"family": "mixture", "weights": [w.hex() for w in self.weights], "components": parts})
+        return digest(
+            {"family": "mixture", "weights": [w.hex() for w in self.weights], "components": parts}
+        )
 
     def content(self, net: Net) -> bytes:
         """The native file."""
@@ -307,8 +322,15 @@ class Posterior:
         for i, law in enumerate(self.laws):
             for name, value in law.fields.items():
                 named = net.named(value.T if name == "factor" else value, name)
-                tensors |= {(f"{i}." if self.mixture else "") + key: part for key, part in named.items()}
-        return bytes(save({k: np.ascontiguousarray(v) for k, v in tensors.items()}, {"bnncert": json.dumps(header)}))
+                tensors |= {
+                    (f"{i}." if self.mixture else "") + key: part for key, part in named.items()
+                }
+        return bytes(
+            save(
+                {k: np.ascontiguousarray(v) for k, v in tensors.items()},
+                {"bnncert": json.dumps(header)},
+            )
+        )
 
 
 def random_law(r: Random, size: int, family: str, random: int = 2) -> Law:
@@ -332,7 +354,15 @@ def random_law(r: Random, size: int, family: str, random: int = 2) -> Law:
         case "uniform":
             return Law(family, {"low": mean - std, "high": mean + std})
         case "truncated-normal":
-            return Law(family, {"mean": mean, "std": std, "low": mean - r.random(size), "high": mean + r.random(size)})
+            return Law(
+                family,
+                {
+                    "mean": mean,
+                    "std": std,
+                    "low": mean - r.random(size),
+                    "high": mean + r.random(size),
+                },
+            )
         case "laplace":
             return Law(family, {"loc": mean, "scale": std})
     return Law(family, {"loc": mean, "scale": std, "df": r.uniform(1, 8, size)})
@@ -348,7 +378,9 @@ def random_posterior(r: Random, size: int) -> Posterior:
         laws = tuple(random_law(r, size, family, 1) for family in families)
         return Posterior(tuple(weights.tolist()), laws, mixture=True)
     family = pick(r, ["normal", "normal", "normal", "low-rank-normal", "empirical", *BOXED[1:]])
-    return Posterior((1.0,), (random_law(r, size, family, int(pick(r, [0, 1, 1, 2]))),), mixture=False)
+    return Posterior(
+        (1.0,), (random_law(r, size, family, int(pick(r, [0, 1, 1, 2]))),), mixture=False
+    )
 
 
 # ---- questions and what is true of them ------------------------------------------------------------------------------
@@ -374,7 +406,9 @@ class Forgery:
         arrays += [self.tensors["rows"][None], self.tensors["offsets"][None]]
         clip = region["clip"]
         parts = [digest(self.net.description), self.posterior.digest]
-        parts.append(digest({"norm": region["norm"], "clip": clip and list(map(float, clip))}, arrays))
+        parts.append(
+            digest({"norm": region["norm"], "clip": clip and list(map(float, clip))}, arrays)
+        )
         names = ("architecture", "posterior", "specification", "problem")
         self.header["digests"] = dict(zip(names, [*parts, digest(parts)], strict=True))
         tensors = {name: np.ascontiguousarray(value) for name, value in self.tensors.items()}
@@ -392,11 +426,16 @@ class Forgery:
             order = {"linf": math.inf, "l2": 2, "l1": 1}[region["norm"]]
             low, high = np.clip(x - eps, *clip), np.clip(x + eps, *clip)
             inside = lambda p: (  # noqa: E731
-                (np.linalg.norm(p - x, order, -1) <= eps) & ((p >= clip[0]) & (p <= clip[1])).all(-1)
+                (np.linalg.norm(p - x, order, -1) <= eps)
+                & ((p >= clip[0]) & (p <= clip[1])).all(-1)
             )
         axes = [np.linspace(l, u, POINTS[len(x)]) for l, u in zip(low, high, strict=True)]
         grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(x))
-        named = [v.reshape(-1, len(x)) for name, v in self.tensors.items() if name.endswith(("point", "points"))]
+        named = [
+            v.reshape(-1, len(x))
+            for name, v in self.tensors.items()
+            if name.endswith(("point", "points"))
+        ]
         found = np.concatenate([grid, x[None], *named])
         return found[inside(found)].reshape(-1, *self.net.input_shape)
 
@@ -443,7 +482,9 @@ class Forgery:
             shape = probabilities.shape
             flat = weights.reshape(-1, weights.shape[-1])
             parts = np.array_split(flat, min(8, len(flat)))
-            found = np.concatenate([value(self.net.forward(part, points)) for part in parts]).reshape(shape)
+            found = np.concatenate(
+                [value(self.net.forward(part, points)) for part in parts]
+            ).reshape(shape)
             total += weight * float((found * probabilities).sum())
             if sharp and law.family != "empirical":
                 error += weight * (float(probabilities[_uneven(found)].sum()) + 1e-11)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 import random
 
-from bnncert.layers import Add, AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.layers import (
+    Add,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    LeakyReLU,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
 from bnncert.model.activations import Activation
 from bnncert.model.layers import Layer, Shape, output_shape
 from bnncert.model.network import Network
@@ -33,7 +44,9 @@ class Builder:
         return [other for other, shape in enumerate(self.shapes) if shape == self.shapes[node]]
 
 
-def random_graph(seed: int, images: bool = False, activations: tuple[Activation, ...] = KINDS) -> Network:
+def random_graph(
+    seed: int, images: bool = False, activations: tuple[Activation, ...] = KINDS
+) -> Network:
     """3 to 7 layers on nodes of any age, then whatever is unread is brought together at the output."""
     choose = random.Random(seed)
     width = choose.randint(1, 3)
@@ -49,7 +62,9 @@ def random_graph(seed: int, images: bool = False, activations: tuple[Activation,
             alike = made.alike(node)
             made.add(Add(), node, *(choose.choice(alike) for _ in range(choose.randint(1, 2))))
         else:
-            pool = MaxPool2d((1, 2), (1, 1)) if made.shapes[node][2] > 1 else AvgPool2d((1, 1), (1, 1))
+            pool = (
+                MaxPool2d((1, 2), (1, 1)) if made.shapes[node][2] > 1 else AvgPool2d((1, 1), (1, 1))
+            )
             made.add(pool, node)
     outputs = choose.randint(1, 3)
     ends = [_end(choose, made, node, outputs) for node in list(made.unread)]
@@ -63,7 +78,9 @@ def _linear(choose: random.Random, shape: Shape, width: int) -> Layer:
     if len(shape) == 1:
         return Dense(shape[0], width, bias)
     kernel = choose.choice([1, 3])
-    return Conv2d(shape[0], choose.randint(1, 2), (kernel, kernel), (1, 1), (kernel // 2, kernel // 2), bias)
+    return Conv2d(
+        shape[0], choose.randint(1, 2), (kernel, kernel), (1, 1), (kernel // 2, kernel // 2), bias
+    )
 
 
 def _end(choose: random.Random, made: Builder, node: int, outputs: int) -> int:

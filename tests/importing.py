@@ -53,7 +53,9 @@ def assert_moments(draws: Tensor, mean: Tensor, variance: Tensor) -> None:
     assert ((draws.var(0) - variance).abs() <= 5 * variance * math.sqrt(2 / n)).all()
 
 
-def assert_dense_moments(layer: Layer, network: Network, posterior: Normal, index: int, draws: int = DRAWS) -> None:
+def assert_dense_moments(
+    layer: Layer, network: Network, posterior: Normal, index: int, draws: int = DRAWS
+) -> None:
     """Layer `index` of the network is dense, and its weights and biases are distributed as the library's layer's."""
     weight, *bias = network.split(posterior.mean)[index]
     weight_std, *bias_std = network.split(posterior.std)[index]
@@ -62,17 +64,27 @@ def assert_dense_moments(layer: Layer, network: Network, posterior: Normal, inde
     mean = torch.cat([weight + shift, shift.unsqueeze(0)])
     variance = torch.cat([weight_std**2 + shift_std**2, shift_std.unsqueeze(0) ** 2])
     found = draw_dense(layer, weight.shape[0], draws)
-    assert_moments(found if bias else found[:, :-1], mean if bias else mean[:-1], variance if bias else variance[:-1])
+    assert_moments(
+        found if bias else found[:, :-1],
+        mean if bias else mean[:-1],
+        variance if bias else variance[:-1],
+    )
 
 
-def assert_certified(network: Network, posterior: Posterior, folder: Path, eps: float = 1e-4) -> None:
+def assert_certified(
+    network: Network, posterior: Posterior, folder: Path, eps: float = 1e-4
+) -> None:
     """Some input is certified for the class of the centre, and the independent checker accepts every certificate."""
-    x = torch.rand(8, *network.input_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(
+        8, *network.input_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     labels = network.forward(posterior.center, x).argmax(-1)
     problem = Problem(network, posterior, class_robust(ball(x, eps), labels, network.outputs))
     save_posterior(folder / "posterior.safetensors", network, posterior)
     model = read_model(folder / "posterior.safetensors")
-    results = [result for result in certify(problem, Concentration()) if result.certificate is not None]
+    results = [
+        result for result in certify(problem, Concentration()) if result.certificate is not None
+    ]
     assert max(result.lower for result in results) > 0.5
     for result in results:
         result.certificate.write(folder / "certificate.safetensors")

@@ -40,7 +40,12 @@ def _covariance(draws: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def assert_certified(
-    network: Network, posterior: Posterior, theirs: Tensor, x: Tensor, folder: Path, eps: float = 1e-3
+    network: Network,
+    posterior: Posterior,
+    theirs: Tensor,
+    x: Tensor,
+    folder: Path,
+    eps: float = 1e-3,
 ) -> None:
     """Some of the inputs x get bounds above 1/2; the checker accepts all bounds, and of the library's draws [S, n]
     no smaller share is safe."""

@@ -22,7 +22,11 @@ def blocks(page: str, heading: str = "") -> list[str]:
     """The Python blocks below a heading, up to the next one; "" for those above the first second-level heading."""
     markdown = text(page)
     sections = dict(
-        zip(["", *re.findall(r"^## (.*)$", markdown, re.M)], re.split(r"^## .*$", markdown, flags=re.M), strict=True)
+        zip(
+            ["", *re.findall(r"^## (.*)$", markdown, re.M)],
+            re.split(r"^## .*$", markdown, flags=re.M),
+            strict=True,
+        )
     )
     return [content for language, content in fenced(sections[heading]) if language == "python"]
 

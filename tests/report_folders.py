@@ -18,7 +18,10 @@ from bnncert.files.tensors import KEY
 def header(number: int, lower: float, upper: float, **changes: Any) -> dict[str, Any]:
     """A certificate's header of kind concentration; with an upper bound below 1, refuted at a point."""
     proof = {"probability": lower.hex(), "t": (5.5).hex(), "rows_optimised": False}
-    failure = {"row": 0, "failure": {"probability": (1 - upper).hex(), "t": (5.5).hex(), "rows_optimised": False}}
+    failure = {
+        "row": 0,
+        "failure": {"probability": (1 - upper).hex(), "t": (5.5).hex(), "rows_optimised": False},
+    }
     component = {"weight": (1.0).hex(), "lower": proof, "upper": failure if upper < 1 else None}
     return {
         "schema": SCHEMA,
@@ -56,17 +59,28 @@ def write_folder(
     generator = torch.Generator().manual_seed(0)
     lines = []
     for i in range(count):
-        kinds = ((0.0, 1.0), (1 - 10.0 ** -(1 + i % 7), 1.0), (0.25 + 0.5 * i / count, 0.9), (0.0, 1e-6 * (1 + i)))
+        kinds = (
+            (0.0, 1.0),
+            (1 - 10.0 ** -(1 + i % 7), 1.0),
+            (0.25 + 0.5 * i / count, 0.9),
+            (0.0, 1e-6 * (1 + i)),
+        )
         lower, upper = kinds[i % 4]
         lines.append(line(i, fields(i, lower, upper)))
         name = lines[-1]["certificate"]
         if name is None:
             continue
         x = torch.rand(*shape, generator=generator, dtype=torch.float64)
-        tensors = {"x": x, "rows": torch.tensor([[1.0, -1.0]]).double(), "offsets": torch.zeros(1).double()}
+        tensors = {
+            "x": x,
+            "rows": torch.tensor([[1.0, -1.0]]).double(),
+            "offsets": torch.zeros(1).double(),
+        }
         tensors |= more or {}
         if upper < 1:
-            tensors["c0.point"] = (x + 0.025 * torch.randint(-1, 2, shape, generator=generator)).clamp(0, 1)
+            tensors["c0.point"] = (
+                x + 0.025 * torch.randint(-1, 2, shape, generator=generator)
+            ).clamp(0, 1)
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, path, {KEY: canonical_json(header(i, lower, upper, **changes))})
@@ -121,6 +135,9 @@ def verdicts(folder: Path, lines: list[dict[str, Any]], **changes: dict[int, Any
             "label": line["label"] if name else None,
             "seconds": 0.1,
         }
-        found.append(verdict | {field: values[number] for field, values in changes.items() if number in values})
+        found.append(
+            verdict
+            | {field: values[number] for field, values in changes.items() if number in values}
+        )
     worst = "REJECT" if any(v["status"] == "REJECT" for v in found) else "ACCEPT"
     (folder / "check.json").write_text(json.dumps({"verdict": worst, "certificates": found}))

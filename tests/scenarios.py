@@ -52,7 +52,9 @@ def gaussian(*shape: int, generator: torch.Generator) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def random_network(seed: int, activations: tuple[Activation, ...] = ACTIVATIONS, dense: int | None = None) -> Network:
+def random_network(
+    seed: int, activations: tuple[Activation, ...] = ACTIVATIONS, dense: int | None = None
+) -> Network:
     """1 to 3 dense layers of widths 1 to 5; some flatten a 2-D input, lack a bias or end in an activation."""
     choose = random.Random(seed)
     first: list[Layer] = [Flatten()] if choose.random() < 0.3 else []
@@ -65,12 +67,16 @@ def random_network(seed: int, activations: tuple[Activation, ...] = ACTIVATIONS,
     return Network(shape, tuple(layers if choose.random() < 0.25 else layers[:-1]))
 
 
-def random_region(seed: int, shape: tuple[int, ...], norm: str | None = None, batch: int = 3) -> Region:
+def random_region(
+    seed: int, shape: tuple[int, ...], norm: str | None = None, batch: int = 3
+) -> Region:
     """Balls around signed or non-negative inputs, clipped or not; linf, l2 or l1 by the seed unless given."""
     choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     signed, clipped = choose.random() < 0.5, choose.random() < 0.5
     center = (
-        2 * uniform(batch, *shape, generator=generator) - 1 if signed else uniform(batch, *shape, generator=generator)
+        2 * uniform(batch, *shape, generator=generator) - 1
+        if signed
+        else uniform(batch, *shape, generator=generator)
     )
     clip: Clip = ((-1.0, 1.0) if signed else (0.0, 1.0)) if clipped else None
     return ball(center, choose.choice(RADII), norm or choose.choice(NORMS), clip)
@@ -81,7 +87,9 @@ def random_posterior(seed: int, network: Network) -> Normal:
     generator = torch.Generator().manual_seed(seed + 1000)
     std = 0.1 * uniform(network.size, generator=generator)
     fixed = uniform(network.size, generator=generator) < 1 / 3
-    return Normal(gaussian(network.size, generator=generator), torch.where(fixed, torch.zeros_like(std), std))
+    return Normal(
+        gaussian(network.size, generator=generator), torch.where(fixed, torch.zeros_like(std), std)
+    )
 
 
 def random_specification(seed: int, network: Network, region: Region) -> Specification:
@@ -92,9 +100,13 @@ def random_specification(seed: int, network: Network, region: Region) -> Specifi
         labels = torch.randint(network.outputs, (len(region),), generator=generator)
         return class_robust(region, labels, network.outputs)
     if kind == "half-space":
-        return half_space(region, gaussian(network.outputs, generator=generator), choose.uniform(-1, 1))
+        return half_space(
+            region, gaussian(network.outputs, generator=generator), choose.uniform(-1, 1)
+        )
     if kind == "interval":
-        return output_interval(region, -2.0, 3.0, network.outputs, choose.randrange(network.outputs))
+        return output_interval(
+            region, -2.0, 3.0, network.outputs, choose.randrange(network.outputs)
+        )
     rows = gaussian(len(region), 2, network.outputs, generator=generator)
     return Specification(region, rows, gaussian(len(region), 2, generator=generator))
 
@@ -108,7 +120,9 @@ def random_problem(
 ) -> Problem:
     network = random_network(seed, activations, dense)
     region = random_region(seed, network.input_shape, norm, batch)
-    return Problem(network, random_posterior(seed, network), random_specification(seed, network, region))
+    return Problem(
+        network, random_posterior(seed, network), random_specification(seed, network, region)
+    )
 
 
 def with_posterior(problem: Problem, posterior: Posterior) -> Problem:
@@ -130,7 +144,10 @@ def correlated(problem: Problem, seed: int) -> Problem:
     scale = float(10 ** (1.5 * uniform(1, generator=generator) - 1.5))
     if seed % 2:
         root = gaussian(n, n, generator=generator) * scale / math.sqrt(n)
-        return with_posterior(problem, full_covariance(mean, root @ root.mT + 1e-9 * torch.eye(n, dtype=torch.float64)))
+        return with_posterior(
+            problem,
+            full_covariance(mean, root @ root.mT + 1e-9 * torch.eye(n, dtype=torch.float64)),
+        )
     factor = gaussian(n, 2, generator=generator) * scale
     return with_posterior(problem, LowRankNormal(mean, problem.posterior.std * scale, factor))
 
@@ -143,7 +160,10 @@ def draw_many(posterior: Posterior, count: int, generator: torch.Generator) -> T
         return torch.where(first.unsqueeze(1), parts[0], parts[1])
     weights = posterior.mean + posterior.std * gaussian(count, posterior.size, generator=generator)
     if isinstance(posterior, LowRankNormal):
-        weights = weights + gaussian(count, posterior.factor.shape[1], generator=generator) @ posterior.factor.mT
+        weights = (
+            weights
+            + gaussian(count, posterior.factor.shape[1], generator=generator) @ posterior.factor.mT
+        )
     return weights
 
 
@@ -152,7 +172,8 @@ def weight_boxes(problem: Problem, seed: int, radius: float = 1.0) -> Box:
     generator = torch.Generator().manual_seed(seed + 3000)
     posterior = problem.posterior
     sides = [
-        2 * radius * posterior.spread * uniform(len(problem), posterior.size, generator=generator) for _ in range(2)
+        2 * radius * posterior.spread * uniform(len(problem), posterior.size, generator=generator)
+        for _ in range(2)
     ]
     return Box(posterior.center - sides[0], posterior.center + sides[1])
 
@@ -175,10 +196,14 @@ def sample_region(region: Region, count: int, generator: torch.Generator) -> Ten
     direction = gaussian(count, *region.center.flatten(1).shape, generator=generator)
     if region.norm == "l1":  # half of the directions along an axis: the vertices
         axis = torch.nn.functional.one_hot(direction.abs().argmax(-1), direction.shape[-1])
-        direction = torch.where(uniform(count, 1, 1, generator=generator) < 0.5, direction * axis, direction)
+        direction = torch.where(
+            uniform(count, 1, 1, generator=generator) < 0.5, direction * axis, direction
+        )
     direction = direction / direction.norm(2 if region.norm == "l2" else 1, dim=-1, keepdim=True)
     length = uniform(count, len(region), 1, generator=generator).mul(2).clamp_max(1) * (1 - 1e-12)
-    x = region.center + (region.eps.unsqueeze(-1) * length * direction).reshape(count, *region.center.shape)
+    x = region.center + (region.eps.unsqueeze(-1) * length * direction).reshape(
+        count, *region.center.shape
+    )
     return x if region.clip is None else x.clamp(*region.clip)
 
 
@@ -197,7 +222,9 @@ def paper_example(eps: float = 0.0) -> Problem:
     """The paper's Figure 1: f(x) = ReLU(w2 ReLU(w1 x)), w ~ N(0, 1)², X = {1}, safe iff y <= 1."""
     network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False), ReLU()))
     posterior = Normal(torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64))
-    return Problem(network, posterior, half_space(ball(vector(1.0).reshape(1, 1), eps), vector(-1.0), -1.0))
+    return Problem(
+        network, posterior, half_space(ball(vector(1.0).reshape(1, 1), eps), vector(-1.0), -1.0)
+    )
 
 
 def paper_probability(eps: float = 0.0) -> float:

@@ -23,7 +23,15 @@ from bnncert.model.activations import Activation
 from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
 from bnncert.model.problem import Problem
-from bnncert.model.specification import NORMS, Region, Specification, ball, class_robust, explicit_box, half_space
+from bnncert.model.specification import (
+    NORMS,
+    Region,
+    Specification,
+    ball,
+    class_robust,
+    explicit_box,
+    half_space,
+)
 from bnncert.numerics import batching
 from scenarios import (
     ACTIVATIONS,
@@ -41,7 +49,9 @@ from scenarios import (
 )
 
 ALL = sorted(BOUNDS)
-NORM_AND_BOUND = [(norm, bound) for norm in NORMS for bound in ALL if norm == "linf" or bound != "lbp-forward"]
+NORM_AND_BOUND = [
+    (norm, bound) for norm in NORMS for bound in ALL if norm == "linf" or bound != "lbp-forward"
+]
 ROUNDING = 1e-12  # of a plain float64 forward pass of these small networks, relative to its values
 
 
@@ -50,9 +60,20 @@ def bounded(bound: str, problem: Problem, weights: Box) -> Tensor:
     return BOUNDS[bound](problem.network, weights, spec.region, spec.rows, spec.offsets)
 
 
-def single(bound: str, network: Network, weights: Box, region: Region, row: float = 1.0, offset: float = 0.0) -> float:
+def single(
+    bound: str,
+    network: Network,
+    weights: Box,
+    region: Region,
+    row: float = 1.0,
+    offset: float = 0.0,
+) -> float:
     """The bound of one row `row * y + offset` of a network with one output, at one input."""
-    return float(BOUNDS[bound](network, weights, region, vector(row).reshape(1, 1, 1), vector(offset).reshape(1, 1)))
+    return float(
+        BOUNDS[bound](
+            network, weights, region, vector(row).reshape(1, 1, 1), vector(offset).reshape(1, 1)
+        )
+    )
 
 
 def allowance(values: Tensor) -> Tensor:
@@ -67,10 +88,15 @@ def allowance(values: Tensor) -> Tensor:
 def test_no_sample_escapes(norm: str, bound: str, seed: int) -> None:
     """Weights and inputs drawn from the boxes, half of them at vertices, never have a row below its bound."""
     problem = random_problem(seed, norm)
-    boxes, generator = weight_boxes(problem, seed, radius=0.3 * (1 + seed % 4)), torch.Generator().manual_seed(seed)
+    boxes, generator = (
+        weight_boxes(problem, seed, radius=0.3 * (1 + seed % 4)),
+        torch.Generator().manual_seed(seed),
+    )
     found = bounded(bound, problem, boxes)
     margins = paired_margins(
-        problem, sample_box(boxes, 300, generator), sample_region(problem.specification.region, 300, generator)
+        problem,
+        sample_box(boxes, 300, generator),
+        sample_region(problem.specification.region, 300, generator),
     )
     assert bool((margins >= found - allowance(margins)).all())
     assert bool(found.isfinite().all())
@@ -99,7 +125,9 @@ def attack(problem: Problem, boxes: Box, generator: torch.Generator, steps: int 
             lowest[:, r] = torch.minimum(lowest[:, r], value.detach())
             slopes = torch.autograd.grad(value.sum(), (w, x))
             w, x = (
-                torch.lerp(v.detach(), torch.where(g > 0, box.lower, box.upper), 0.5).clamp(box.lower, box.upper)
+                torch.lerp(v.detach(), torch.where(g > 0, box.lower, box.upper), 0.5).clamp(
+                    box.lower, box.upper
+                )
                 for v, g, box in ((w, slopes[0], boxes), (x, slopes[1], spec.region.box))
             )
     return lowest
@@ -146,7 +174,9 @@ def test_no_vertex_escapes_in_rational_arithmetic(bound: str, seed: int) -> None
     boxes, generator = weight_boxes(problem, seed), torch.Generator().manual_seed(seed)
     found = bounded(bound, problem, boxes).tolist()
     for w, x in zip(
-        sample_box(boxes, 4, generator), sample_box(problem.specification.region.box, 4, generator), strict=True
+        sample_box(boxes, 4, generator),
+        sample_box(problem.specification.region.box, 4, generator),
+        strict=True,
     ):
         for exact, lower in zip(exact_margins(problem, w, x), found, strict=True):
             assert all(Fraction(low) <= value for value, low in zip(exact, lower, strict=True))
@@ -169,7 +199,9 @@ def test_a_point_is_never_rounded_up(bound: str, seed: int) -> None:
 @pytest.mark.parametrize("bound", ALL)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("shape", [(4,), (2, 2)])
-def test_a_network_may_start_with_an_activation(bound: str, activation: Activation, shape: tuple[int, ...]) -> None:
+def test_a_network_may_start_with_an_activation(
+    bound: str, activation: Activation, shape: tuple[int, ...]
+) -> None:
     """ReLU(act(x) W + b) V + c is a network like any other, over vectors and over images: sound, or refused by name."""
     first = (activation,) if len(shape) == 1 else (activation, Flatten())
     network = Network(shape, (*first, Dense(4, 3), ReLU(), Dense(3, 2)))
@@ -182,7 +214,9 @@ def test_a_network_may_start_with_an_activation(bound: str, activation: Activati
         assert "Dense" in str(error)  # noqa: PT017 (a bound may be published for networks that start with a Dense)
         return
     assert found.shape == (2, 1)
-    margins = paired_margins(problem, sample_box(boxes, 500, generator), sample_region(region, 500, generator))
+    margins = paired_margins(
+        problem, sample_box(boxes, 500, generator), sample_region(region, 500, generator)
+    )
     assert bool((margins >= found - allowance(margins)).all())
 
 
@@ -200,10 +234,20 @@ def test_the_first_activation_by_hand(bound: str) -> None:
 def test_forward_bounds_refuse_what_they_cannot_do() -> None:
     """lbp-forward is published for boxes and for a dense layer between activations."""
     with pytest.raises(InputError, match="boxes only"):
-        single("lbp-forward", mlp(1, 1), Box.point(vector(1, 0)), ball(vector(1.0).reshape(1, 1), 0.1, "l2"))
+        single(
+            "lbp-forward",
+            mlp(1, 1),
+            Box.point(vector(1, 0)),
+            ball(vector(1.0).reshape(1, 1), 0.1, "l2"),
+        )
     twice = Network((1,), (Dense(1, 1), ReLU(), Tanh(), Dense(1, 1)))
     with pytest.raises(InputError, match="between activations"):
-        single("lbp-forward", twice, Box.point(vector(1, 0, 1, 0)), ball(vector(1.0).reshape(1, 1), 0.1))
+        single(
+            "lbp-forward",
+            twice,
+            Box.point(vector(1, 0, 1, 0)),
+            ball(vector(1.0).reshape(1, 1), 0.1),
+        )
 
 
 @pytest.mark.parametrize("bound", ["ibp", "lbp"])
@@ -212,7 +256,9 @@ def test_activations_may_follow_each_other(bound: str) -> None:
     region = random_region(0, (2,), "linf", batch=2)
     problem = Problem(network, random_posterior(0, network), half_space(region, vector(1.0), 0.0))
     boxes, generator = weight_boxes(problem, 0), torch.Generator().manual_seed(0)
-    margins = paired_margins(problem, sample_box(boxes, 500, generator), sample_region(region, 500, generator))
+    margins = paired_margins(
+        problem, sample_box(boxes, 500, generator), sample_region(region, 500, generator)
+    )
     assert bool((margins >= bounded(bound, problem, boxes) - allowance(margins)).all())
 
 
@@ -244,7 +290,10 @@ def test_two_layers_by_hand() -> None:
     """2 - ReLU(x) - ReLU(-x) = 2 - |x| on [-1, 1]: intervals see 0, the two chords, which cancel, see 1."""
     network = Network((1,), (Dense(1, 2, bias=False), ReLU(), Dense(2, 1, bias=False)))
     region = ball(vector(0.0).reshape(1, 1), 1.0)
-    found = {name: single(name, network, Box.point(vector(1, -1, -1, -1)), region, offset=2.0) for name in ALL}
+    found = {
+        name: single(name, network, Box.point(vector(1, -1, -1, -1)), region, offset=2.0)
+        for name in ALL
+    }
     assert found == pytest.approx({"ibp": 0.0, "lbp": 1.0, "lbp-forward": 1.0}, abs=1e-12)
 
 
@@ -253,7 +302,10 @@ def test_rows_are_folded_into_the_last_layer() -> None:
     network = Network((1,), (Dense(1, 2, bias=False),))
     region = ball(vector(0.0).reshape(1, 1), 1.0)
     rows, offsets = vector(1, -1).reshape(1, 1, 2), torch.zeros(1, 1, dtype=torch.float64)
-    found = {name: float(BOUNDS[name](network, Box.point(vector(1, 1)), region, rows, offsets)) for name in ALL}
+    found = {
+        name: float(BOUNDS[name](network, Box.point(vector(1, 1)), region, rows, offsets))
+        for name in ALL
+    }
     assert found == pytest.approx({"ibp": -2.0, "lbp": 0.0, "lbp-forward": -2.0}, abs=1e-12)
 
 
@@ -272,7 +324,9 @@ def test_lines_are_often_better_than_intervals() -> None:
     for seed in range(20):
         problem = random_problem(seed, "linf", dense=3)
         boxes = weight_boxes(problem, seed)
-        gains.append(bool((bounded("lbp", problem, boxes) > bounded("ibp", problem, boxes) + 1e-9).any()))
+        gains.append(
+            bool((bounded("lbp", problem, boxes) > bounded("ibp", problem, boxes) + 1e-9).any())
+        )
     assert sum(gains) >= 10
 
 
@@ -284,7 +338,9 @@ def test_larger_boxes_never_help_intervals(seed: int) -> None:
     wide = bounded("ibp", problem, weight_boxes(problem, seed, radius=2.0))
     spec = problem.specification
     further = ball(spec.region.center, spec.region.eps + 0.1)
-    far = BOUNDS["ibp"](problem.network, weight_boxes(problem, seed), further, spec.rows, spec.offsets)
+    far = BOUNDS["ibp"](
+        problem.network, weight_boxes(problem, seed), further, spec.rows, spec.offsets
+    )
     assert bool((wide <= small + allowance(small)).all())
     assert bool((far <= small + allowance(small)).all())
 
@@ -299,7 +355,9 @@ def test_shared_and_paired_weights_agree(norm: str, bound: str, seed: int) -> No
     problem = random_problem(seed, norm)
     shared = weight_boxes(problem, seed)[0]
     paired = Box(*(end.repeat(len(problem), 1) for end in (shared.lower, shared.upper)))
-    torch.testing.assert_close(bounded(bound, problem, shared), bounded(bound, problem, paired), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        bounded(bound, problem, shared), bounded(bound, problem, paired), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("norm", "bound"), NORM_AND_BOUND)
@@ -347,7 +405,9 @@ TIES = {
 def test_a_tie_is_not_safe(bound: str, row: float, name: str) -> None:
     """Where the row is exactly 0, of either sign, the bound is not positive."""
     network, weights, x = TIES[name]
-    assert not single(bound, network, Box.point(weights), ball(vector(x).reshape(1, 1), 0.0), row) > 0
+    assert (
+        not single(bound, network, Box.point(weights), ball(vector(x).reshape(1, 1), 0.0), row) > 0
+    )
 
 
 @pytest.mark.parametrize("bound", ALL)
@@ -382,7 +442,10 @@ def cancellations() -> Iterator[tuple[list[float], list[float], float]]:
         yield list(terms), [1.0, 1.0, 1.0, 1.0], 0.75
     choose = random.Random(0)
     for _ in range(40):
-        half = [choose.uniform(-1, 1) * 2.0 ** choose.randint(0, 54) for _ in range(choose.randint(1, 4))]
+        half = [
+            choose.uniform(-1, 1) * 2.0 ** choose.randint(0, 54)
+            for _ in range(choose.randint(1, 4))
+        ]
         terms = half + [-value for value in half] + [-1.0]
         choose.shuffle(terms)
         x = [choose.choice([0.5, 1.0, 3.0])] * len(terms)
@@ -398,23 +461,34 @@ def last_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float]
     """Each x is a ReLU neuron of its own, and the terms cancel in the last layer."""
     n = len(x)
     identity = [float(i == j) for i in range(n) for j in range(n)]
-    return Network((n,), (Dense(n, n, bias=False), ReLU(), Dense(n, 1, bias=False))), identity + terms, x
+    return (
+        Network((n,), (Dense(n, n, bias=False), ReLU(), Dense(n, 1, bias=False))),
+        identity + terms,
+        x,
+    )
 
 
 def first_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float], list[float]]:
     """One input into all terms, which a last layer of ones adds up: a backward walk adds the weights first."""
     n = len(x)
-    return Network((1,), (Dense(1, n, bias=False), Dense(n, 1, bias=False))), terms + [1.0] * n, x[:1]
+    return (
+        Network((1,), (Dense(1, n, bias=False), Dense(n, 1, bias=False))),
+        terms + [1.0] * n,
+        x[:1],
+    )
 
 
 @pytest.mark.parametrize("bound", ALL)
 @pytest.mark.parametrize("build", [one_layer, last_layer, first_layer])
 def test_cancellation_is_never_taken_for_safety(
-    bound: str, build: Callable[[list[float], list[float]], tuple[Network, list[float], list[float]]]
+    bound: str,
+    build: Callable[[list[float], list[float]], tuple[Network, list[float], list[float]]],
 ) -> None:
     """2^54-scale terms that cancel: a row that is exactly <= 0 has no positive bound, however it is summed."""
     for terms, x, offset in cancellations():
-        exact = sum((Fraction(w) * Fraction(v) for w, v in zip(terms, x, strict=True)), Fraction(offset))
+        exact = sum(
+            (Fraction(w) * Fraction(v) for w, v in zip(terms, x, strict=True)), Fraction(offset)
+        )
         assert exact <= 0
         network, weights, inputs = build(terms, x)
         region = ball(vector(*inputs).unsqueeze(0), 0.0)
@@ -442,7 +516,9 @@ def test_saturation_is_never_taken_for_safety(bound: str) -> None:
     """tanh(x) - tanh(x / 1e17) falls to -1 + tanh(1/10) at x = -1e16, where lines of tiny slope must see it."""
     network = Network((1,), (Dense(1, 2, bias=False), Tanh(), Dense(2, 1, bias=False)))
     region = ball(vector(0.0).reshape(1, 1), 1e17)
-    assert single(bound, network, Box.point(vector(1.0, 1e-17, 1.0, -1.0)), region) <= -1 + math.tanh(0.1)
+    assert single(
+        bound, network, Box.point(vector(1.0, 1e-17, 1.0, -1.0)), region
+    ) <= -1 + math.tanh(0.1)
 
 
 # ------------------------------------------------------------------------------------------------- at scale
@@ -459,7 +535,14 @@ def test_a_million_samples_of_a_real_network() -> None:
     for i, boxes in enumerate(found):
         for accepted in boxes:
             box, one = accepted.box(plan.rule, posterior.spread), problem[i : i + 1]
-            assert float(attack(one, Box(box.lower.unsqueeze(0), box.upper.unsqueeze(0)), generator, steps=6).min()) > 0
+            assert (
+                float(
+                    attack(
+                        one, Box(box.lower.unsqueeze(0), box.upper.unsqueeze(0)), generator, steps=6
+                    ).min()
+                )
+                > 0
+            )
             weights = sample_box(box, 320, generator)
             inputs = sample_region(one.specification.region, 320, generator).squeeze(1)
             outputs = network.forward(weights, inputs)  # [320, 320, 10]

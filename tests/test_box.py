@@ -38,7 +38,9 @@ def test_one_bad_interval_refuses_the_box(lower: float, upper: float, position: 
         Box(lowers, uppers)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
+)
 @pytest.mark.parametrize("narrow", ["lower", "upper", "both"])
 def test_only_float64_is_accepted(dtype: torch.dtype, narrow: str) -> None:
     """One end of another dtype is enough to refuse: mixed precision would be promoted silently."""
@@ -49,8 +51,12 @@ def test_only_float64_is_accepted(dtype: torch.dtype, narrow: str) -> None:
         Box(lower, upper)
 
 
-@pytest.mark.parametrize(("first", "second"), [((2,), (3,)), ((1,), (3,)), ((3,), (1, 3)), ((), (1,))])
-def test_ends_of_different_shapes_are_refused(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [((2,), (3,)), ((1,), (3,)), ((3,), (1, 3)), ((), (1,))]
+)
+def test_ends_of_different_shapes_are_refused(
+    first: tuple[int, ...], second: tuple[int, ...]
+) -> None:
     """Shapes must be equal, not merely broadcastable."""
     with pytest.raises(InputError, match="shape"):
         Box(torch.zeros(first, dtype=torch.float64), torch.ones(second, dtype=torch.float64))
@@ -65,7 +71,14 @@ def test_the_error_is_a_value_error_of_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("lower", "upper"),
-    [(0.0, 0.0), (-0.0, 0.0), (0.0, -0.0), (-math.inf, math.inf), (0.0, 5e-324), (-math.inf, -math.inf)],
+    [
+        (0.0, 0.0),
+        (-0.0, 0.0),
+        (0.0, -0.0),
+        (-math.inf, math.inf),
+        (0.0, 5e-324),
+        (-math.inf, -math.inf),
+    ],
 )
 def test_degenerate_and_unbounded_boxes_are_boxes(lower: float, upper: float) -> None:
     """Points, both zeros, infinite ends and subnormal widths are kept exactly as given."""
@@ -110,7 +123,9 @@ def test_shape_and_magnitude() -> None:
         ((-1.0, -1.0), (2.0, 2.0), False),
     ],
 )
-def test_contains_compares_exactly(lower: tuple[float, float], upper: tuple[float, float], inside: bool) -> None:
+def test_contains_compares_exactly(
+    lower: tuple[float, float], upper: tuple[float, float], inside: bool
+) -> None:
     """Closed boxes: touching faces from inside count, one ulp beyond does not."""
     unit = Box(vector(0.0, 0.0), vector(1.0, 1.0))
     assert bool(unit.contains(Box(vector(*lower), vector(*upper)))) is inside
@@ -119,13 +134,19 @@ def test_contains_compares_exactly(lower: tuple[float, float], upper: tuple[floa
 def test_contains_reduces_the_last_dimension_only() -> None:
     """A batch gives one verdict per box; one coordinate outside is enough for a no."""
     outer = Box(vector(0.0, 0.0).expand(2, 2), vector(1.0, 1.0).expand(2, 2))
-    inner = Box(torch.tensor([[0.2, 0.2], [0.2, 0.2]]).double(), torch.tensor([[0.8, 0.8], [0.8, 1.2]]).double())
+    inner = Box(
+        torch.tensor([[0.2, 0.2], [0.2, 0.2]]).double(),
+        torch.tensor([[0.8, 0.8], [0.8, 1.2]]).double(),
+    )
     assert outer.contains(inner).tolist() == [True, False]
 
 
 def test_intersection_takes_the_tighter_end() -> None:
     """Maximum of the lower ends, minimum of the upper ends, in either order."""
-    first, second = Box(vector(0.0, -1.0), vector(2.0, 1.0)), Box(vector(1.0, -3.0), vector(3.0, 0.0))
+    first, second = (
+        Box(vector(0.0, -1.0), vector(2.0, 1.0)),
+        Box(vector(1.0, -3.0), vector(3.0, 0.0)),
+    )
     for common in (intersect(first, second), intersect(second, first)):
         assert torch.equal(common.lower, vector(1.0, -1.0))
         assert torch.equal(common.upper, vector(2.0, 0.0))
@@ -139,7 +160,11 @@ def test_intersection_is_the_set_of_common_points() -> None:
         ends = torch.randint(-10, 11, (2, 2, 2), generator=generator).double() / 10
         first, second = (Box(*pair.sort(0).values) for pair in ends)
         both = first.contains(Box.point(points)) & second.contains(Box.point(points))
-        if bool((torch.maximum(first.lower, second.lower) <= torch.minimum(first.upper, second.upper)).all()):
+        if bool(
+            (
+                torch.maximum(first.lower, second.lower) <= torch.minimum(first.upper, second.upper)
+            ).all()
+        ):
             assert torch.equal(intersect(first, second).contains(Box.point(points)), both)
         else:
             assert not bool(both.any())
@@ -147,7 +172,9 @@ def test_intersection_is_the_set_of_common_points() -> None:
 
 def test_touching_boxes_meet_in_their_common_face() -> None:
     """Closed boxes that share a face intersect in that face."""
-    common = intersect(Box(vector(0.0, 0.0), vector(1.0, 1.0)), Box(vector(1.0, 0.5), vector(2.0, 2.0)))
+    common = intersect(
+        Box(vector(0.0, 0.0), vector(1.0, 1.0)), Box(vector(1.0, 0.5), vector(2.0, 2.0))
+    )
     assert torch.equal(common.lower, vector(1.0, 0.5))
     assert torch.equal(common.upper, vector(1.0, 1.0))
 
@@ -156,7 +183,9 @@ def test_touching_boxes_meet_in_their_common_face() -> None:
 def test_an_empty_intersection_is_refused(start: float) -> None:
     """Boxes one ulp apart have no intersection: an error, not a box with its ends swapped."""
     with pytest.raises(InputError, match="empty"):
-        intersect(Box(vector(0.0, 0.0), vector(1.0, 1.0)), Box(vector(0.0, start), vector(1.0, 4.0)))
+        intersect(
+            Box(vector(0.0, 0.0), vector(1.0, 1.0)), Box(vector(0.0, start), vector(1.0, 4.0))
+        )
 
 
 @pytest.mark.parametrize(

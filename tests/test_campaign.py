@@ -18,7 +18,15 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Concentration, Problem, certify, load_posterior, mlp, read_certificate, save_posterior
+from bnncert import (
+    Concentration,
+    Problem,
+    certify,
+    load_posterior,
+    mlp,
+    read_certificate,
+    save_posterior,
+)
 from bnncert.campaign import store as storing
 from bnncert.campaign import work
 from bnncert.campaign.executors import Workers, processes
@@ -87,14 +95,23 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "method without a name": ({"methods": [{"effort": 1}]}, "tables with a name"),
     "unknown method": ({"methods": METHODS["word"]}, "method 'magic' is not known"),
     "unknown option": ({"methods": [{"name": "pie", "steps": 1}]}, "did you mean 'step'?"),
-    "option's type": ({"methods": [{"name": "pie", "samples": 1.5}]}, "'pie.samples' is 1.5; give a whole number"),
+    "option's type": (
+        {"methods": [{"name": "pie", "samples": 1.5}]},
+        "'pie.samples' is 1.5; give a whole number",
+    ),
     "option's value": ({"methods": METHODS["effort"]}, "effort is 7"),
     "same method twice": ({"methods": ["concentration", "concentration"]}, "twice"),
     "no posteriors": ({"posteriors": []}, "'posteriors' names none"),
-    "posterior twice": ({"posteriors": ["narrow.safetensors", "narrow.safetensors"]}, "two files of one name"),
+    "posterior twice": (
+        {"posteriors": ["narrow.safetensors", "narrow.safetensors"]},
+        "two files of one name",
+    ),
     "posterior a number": ({"posteriors": [3]}, "'posteriors' is 3"),
     "posterior missing": ({"posteriors": ["nowhere.safetensors"]}, "does not exist"),
-    "one posterior, two names": ({"posteriors": {"a": "wide.safetensors", "b": "wide.safetensors"}}, "are the same"),
+    "one posterior, two names": (
+        {"posteriors": {"a": "wide.safetensors", "b": "wide.safetensors"}},
+        "are the same",
+    ),
     "inputs missing": ({"inputs": "nowhere.npz"}, "neither a data set"),
     "select": ({"select": "0:99"}, "leaves the 12 inputs"),
     "select twice": ({"select": "3,3"}, "names an input twice"),
@@ -125,7 +142,9 @@ def test_what_is_wrong_is_said_in_one_line_before_anything_runs(case: str, tmp_p
         ("c.toml", b"\xff", "is not valid TOML"),
     ],
 )
-def test_files_that_cannot_be_read(name: str, text: str | bytes | None, message: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(
+    name: str, text: str | bytes | None, message: str, tmp_path: Path
+) -> None:
     if text is not None:
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=message) as caught:
@@ -148,13 +167,19 @@ def test_defaults_and_the_order_of_methods(tmp_path: Path) -> None:
     assert plain.methods == (Concentration(),)
     asked = read_campaign(write_campaign(tmp_path, methods=None, at_least=0.95))
     plain_stages = (Concentration(0, upper=True), Concentration(1, upper=True))
-    assert asked.methods == (*plain_stages, *(Concentration(e, upper=True, at_least=0.95) for e in (2, 3)))
+    assert asked.methods == (
+        *plain_stages,
+        *(Concentration(e, upper=True, at_least=0.95) for e in (2, 3)),
+    )
     assert asked.at_least == Decimal("0.95")
     limited = [{"name": "concentration", "effort": 2, "nodes": 50, "time_limit": 3}]
-    assert read_campaign(write_campaign(tmp_path, methods=limited)).methods == (Concentration(2, False, 50, 3),)
+    assert read_campaign(write_campaign(tmp_path, methods=limited)).methods == (
+        Concentration(2, False, 50, 3),
+    )
     listed = ["pie", {"name": "concentration", "effort": [1, 0]}]
     names = [
-        (m.name, getattr(m, "effort", None)) for m in read_campaign(write_campaign(tmp_path, methods=listed)).methods
+        (m.name, getattr(m, "effort", None))
+        for m in read_campaign(write_campaign(tmp_path, methods=listed)).methods
     ]
     assert names == [("concentration", 0), ("concentration", 1), ("pie", None)]
     unordered = read_campaign(write_campaign(tmp_path, methods=listed, at_least=None)).methods
@@ -180,7 +205,9 @@ def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
     for chunk in plan.chunks():
         network, posterior = load_posterior(chunk.subject.path)
         part = list(chunk.positions)
-        problem = Problem(network, posterior, job.specification(network, plan.x[part], plan.y[part]))
+        problem = Problem(
+            network, posterior, job.specification(network, plan.x[part], plan.y[part])
+        )
         indices = [index for index in part for _ in job.eps]
         for result in certify(problem, job.methods[0], indices=indices):
             record = found[chunk.subject.name, result.index, result.eps, job.configs[0]]
@@ -188,11 +215,16 @@ def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
             assert [record[name] for name in names] == [getattr(result, name) for name in names]
             assert (record["certificate"] is None) == (result.certificate is None)
             if result.certificate is not None:
-                assert read_certificate(finished / record["certificate"]).content() == result.certificate.content()
+                assert (
+                    read_certificate(finished / record["certificate"]).content()
+                    == result.certificate.content()
+                )
                 compared += 1
         for result in certify(problem, job.methods[1], indices=indices):
             record = found.get((chunk.subject.name, result.index, result.eps, job.configs[1]))
-            assert record is None or record["lower"] == pytest.approx(result.lower, rel=0, abs=1e-12)
+            assert record is None or record["lower"] == pytest.approx(
+                result.lower, rel=0, abs=1e-12
+            )
     assert compared > ITEMS / 2
 
 
@@ -203,7 +235,11 @@ def test_effort_goes_where_the_threshold_is_open(finished: Path) -> None:
     first = {(r["name"], r["index"], r["eps"]): r for r in found if '"effort":0' in r["config"]}
     second = {(r["name"], r["index"], r["eps"]): r for r in found if '"effort":1' in r["config"]}
     assert len(first) == ITEMS
-    undecided = {key for key, r in first.items() if r["answer"] == "unknown" and r["status"] != "misclassified"}
+    undecided = {
+        key
+        for key, r in first.items()
+        if r["answer"] == "unknown" and r["status"] != "misclassified"
+    }
     assert 0 < len(undecided) < ITEMS
     assert second.keys() == undecided
     assert any(r["lower"] > first[key]["lower"] for key, r in second.items())
@@ -216,7 +252,9 @@ def test_misclassified_inputs_are_not_refined(tmp_path: Path) -> None:
         x, y = file["x"], file["y"]
     np.savez(tmp_path / "x.npz", x=x, y=(y + 1) % 3)
     run_here(path, tmp_path / "run")
-    assert [(row[6], 'effort":0' in row[4]) for row in table(tmp_path / "run")] == [("misclassified", True)] * 4
+    assert [(row[6], 'effort":0' in row[4]) for row in table(tmp_path / "run")] == [
+        ("misclassified", True)
+    ] * 4
 
 
 def test_every_certificate_is_accepted(campaign: Path, finished: Path) -> None:
@@ -226,7 +264,9 @@ def test_every_certificate_is_accepted(campaign: Path, finished: Path) -> None:
     verdicts = [
         verdict
         for name in ("narrow", "wide")
-        for verdict in check_results(finished, lines, read_model(campaign.parent / f"{name}.safetensors"))
+        for verdict in check_results(
+            finished, lines, read_model(campaign.parent / f"{name}.safetensors")
+        )
     ]
     assert len(verdicts) == len(lines)
     assert {verdict.status for verdict in verdicts} == {ACCEPT}
@@ -245,7 +285,9 @@ def test_what_is_missing_is_computed_and_nothing_else(finished: Path, tmp_path: 
     run_here(few, tmp_path / "run")
     before = table(tmp_path / "run")
     assert len(before) == 2 * 5 * 2
-    state = run_here(write_campaign(tmp_path, methods=["concentration"], at_least=None), tmp_path / "run")
+    state = run_here(
+        write_campaign(tmp_path, methods=["concentration"], at_least=None), tmp_path / "run"
+    )
     assert state.computed == 2 * 7 * 2
     both = write_campaign(tmp_path)
     run_here(both, tmp_path / "run")
@@ -269,7 +311,9 @@ def test_chunks_do_not_matter(finished: Path, tmp_path: Path) -> None:
 
 def test_equal_inputs_are_asked_about_once(tmp_path: Path) -> None:
     """Two lines with one certificate would count it twice."""
-    path = write_campaign(tmp_path, select="0:4", eps=[0.02], posteriors=["narrow.safetensors"], chunk=2)
+    path = write_campaign(
+        tmp_path, select="0:4", eps=[0.02], posteriors=["narrow.safetensors"], chunk=2
+    )
     with np.load(tmp_path / "x.npz") as file:
         x, y = file["x"], file["y"]
     np.savez(tmp_path / "x.npz", x=x[[0, 1, 0, 1]], y=y[[0, 1, 0, 1]])
@@ -312,9 +356,13 @@ def test_only_shards_of_one_campaign_are_merged(finished: Path, tmp_path: Path) 
         merge(tmp_path / "whole", [tmp_path])
 
 
-def test_a_chunk_that_kills_its_worker_costs_one_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_kills_its_worker_costs_one_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others that were in flight are computed again; the guilty chunk is halved down to the guilty input."""
-    path = write_campaign(tmp_path, eps=[0.02], posteriors=["narrow.safetensors"], methods=["concentration"])
+    path = write_campaign(
+        tmp_path, eps=[0.02], posteriors=["narrow.safetensors"], methods=["concentration"]
+    )
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["campaigns"])  # which it finds by the environment alone
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
@@ -331,7 +379,9 @@ def test_a_chunk_that_kills_its_worker_costs_one_input(tmp_path: Path, monkeypat
 
 
 def test_memory_that_runs_out_halves_the_chunk(tmp_path: Path) -> None:
-    path = write_campaign(tmp_path, eps=[0.02], posteriors=["narrow.safetensors"], chunk=12, methods=["concentration"])
+    path = write_campaign(
+        tmp_path, eps=[0.02], posteriors=["narrow.safetensors"], chunk=12, methods=["concentration"]
+    )
     seen: list[int] = []
 
     def short(task: Task) -> Computed:
@@ -340,10 +390,14 @@ def test_memory_that_runs_out_halves_the_chunk(tmp_path: Path) -> None:
             raise MemoryError("it is\nused up")
         return compute(task)
 
-    state = run_here(path, tmp_path / "run", Workers(lambda: Instead(ThreadPoolExecutor(1), short), lambda: 2))
+    state = run_here(
+        path, tmp_path / "run", Workers(lambda: Instead(ThreadPoolExecutor(1), short), lambda: 2)
+    )
     assert (state.done, state.errors) == (12, 1)
     assert sorted(seen, reverse=True)[:5] == [12, 6, 6, 3, 3]
-    assert [row[-1] for row in table(tmp_path / "run") if row[6] == "error"] == ["MemoryError: it is used up"]
+    assert [row[-1] for row in table(tmp_path / "run") if row[6] == "error"] == [
+        "MemoryError: it is used up"
+    ]
 
 
 def test_a_posterior_that_changed_is_an_error_with_its_reason(tmp_path: Path) -> None:
@@ -411,7 +465,9 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run folder"), open_store(tmp_path / "nowhere"):
         pass
     (tmp_path / "text").mkdir()
-    (tmp_path / "text" / STORE).write_text("no database, whatever its name says; and long enough to be one")
+    (tmp_path / "text" / STORE).write_text(
+        "no database, whatever its name says; and long enough to be one"
+    )
     with pytest.raises(InputError, match="cannot be"), open_store(tmp_path / "text", create=True):
         pass
     with open_store(tmp_path / "later", create=True) as store:
@@ -428,7 +484,11 @@ def test_tables_hold_every_result_exactly(finished: Path, tmp_path: Path) -> Non
 
     with open_store(finished) as store:
         found = list(records(store))
-        assert export_csv(store, tmp_path / "t.csv") == export_parquet(store, tmp_path / "t.parquet") == len(found)
+        assert (
+            export_csv(store, tmp_path / "t.csv")
+            == export_parquet(store, tmp_path / "t.parquet")
+            == len(found)
+        )
         with pytest.raises(InputError, match="cannot be written"):
             export_csv(store, tmp_path / "nowhere" / "t.csv")
     assert parquet.read_table(tmp_path / "t.parquet").to_pylist() == found
@@ -459,7 +519,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return call
 
 
-def test_the_commands(campaign: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(
+    campaign: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Plan, run, look, check, report: one story."""
     monkeypatch.chdir(tmp_path)
     code, out, _ = run("run", campaign, "--dry-run")
@@ -494,11 +556,18 @@ def test_the_commands(campaign: Path, tmp_path: Path, run: Run, monkeypatch: pyt
     assert len(page.read_text()) < len(everything)
     code, _, err = run("report", "campaign", "--posterior", posterior, "--eps", 0.3)
     assert (code, "has 0 such results" in err) == (2, True)
-    save_posterior(tmp_path / "other.safetensors", mlp(4, 6, 3), Empirical(torch.zeros(1, 51, dtype=torch.float64)))
+    save_posterior(
+        tmp_path / "other.safetensors",
+        mlp(4, 6, 3),
+        Empirical(torch.zeros(1, 51, dtype=torch.float64)),
+    )
     code, _, err = run("report", "campaign", "--posterior", "other.safetensors")
     assert (code, "speaks of this posterior" in err) == (2, True)
     code, out, _ = run("export", "campaign", "--csv", "t.csv")
-    assert (code, len((tmp_path / "t.csv").read_text().splitlines())) == (0, 1 + len(table(tmp_path / "campaign")))
+    assert (code, len((tmp_path / "t.csv").read_text().splitlines())) == (
+        0,
+        1 + len(table(tmp_path / "campaign")),
+    )
     assert run("export", "campaign")[0] == 0
     assert run("run", campaign, "--shard", "1/1", "--out", "part")[0] == 0
     code, out, _ = run("merge", "campaign", "part")
@@ -523,7 +592,11 @@ def test_the_cost_is_told_from_a_few_inputs(campaign: Path, finished: Path) -> N
 
 def test_empirical_posteriors_and_regressions_have_campaigns_too(tmp_path: Path) -> None:
     path = write_campaign(
-        tmp_path, methods=["enumeration"], posteriors=["list.safetensors"], at_least=None, select="0:6"
+        tmp_path,
+        methods=["enumeration"],
+        posteriors=["list.safetensors"],
+        at_least=None,
+        select="0:6",
     )
     network = mlp(4, 6, 3)
     save_posterior(

@@ -21,8 +21,16 @@ class Crashes:
     def __init__(self, folder: Path, kills: int, **changes: Any) -> None:
         self.folder, self.campaign = folder, write_campaign(folder, **changes)
         run_here(self.campaign, folder / "calm")
-        command = [sys.executable, str(HERE / "crashes.py"), str(self.campaign), str(folder), str(kills)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=900)
+        command = [
+            sys.executable,
+            str(HERE / "crashes.py"),
+            str(self.campaign),
+            str(folder),
+            str(kills),
+        ]
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, check=False, timeout=900
+        )
         assert done.returncode == 0, done.stderr
         self.outcomes: dict[str, Any] = json.loads((folder / "outcomes.json").read_text())
 
@@ -39,7 +47,9 @@ class Crashes:
 @pytest.fixture(scope="module")
 def crashes(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
     """With plain slopes alone, which are quick."""
-    return Crashes(tmp_path_factory.mktemp("crashes"), 6, methods=[{"name": "concentration", "effort": 0}])
+    return Crashes(
+        tmp_path_factory.mktemp("crashes"), 6, methods=[{"name": "concentration", "effort": 0}]
+    )
 
 
 def kills(crashes: Crashes) -> int:

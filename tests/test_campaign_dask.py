@@ -22,8 +22,18 @@ QUIET = ["--no-dashboard", "--protocol", "tcp"]
 
 
 def dask(program: str, file: Path, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", f"distributed.cli.dask_{program}", "--scheduler-file", str(file), *QUIET, *options]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [
+        sys.executable,
+        "-m",
+        f"distributed.cli.dask_{program}",
+        "--scheduler-file",
+        str(file),
+        *QUIET,
+        *options,
+    ]
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 class Cluster:

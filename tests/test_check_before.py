@@ -16,7 +16,16 @@ CASES = sorted(path.name for path in BEFORE.iterdir())
 
 
 def test_every_kind_is_there() -> None:
-    assert {"cells", "bonferroni", "networks", "decide", "decide-mean", "conv-refined", "common", "cut"} <= {*CASES}
+    assert {
+        "cells",
+        "bonferroni",
+        "networks",
+        "decide",
+        "decide-mean",
+        "conv-refined",
+        "common",
+        "cut",
+    } <= {*CASES}
     assert len(CASES) > 40
 
 
@@ -26,4 +35,6 @@ def test_what_was_written_before_is_accepted(name: str) -> None:
     model = read_model(folder / "posterior.safetensors")
     verdicts = list(check_results(folder, read_results(folder), model))
     assert verdicts
-    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(ACCEPT, None)] * len(verdicts)
+    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(ACCEPT, None)] * len(
+        verdicts
+    )

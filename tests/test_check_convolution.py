@@ -77,21 +77,35 @@ def test_a_claim_slightly_too_high_is_rejected(tmp_path: Path) -> None:
 def test_correlated_kernels_cannot_be_checked_yet(tmp_path: Path) -> None:
     asked = problem(0, network(0, pools=False))
     mean = asked.posterior.center
-    posterior = LowRankNormal(mean, torch.zeros_like(mean), torch.full((len(mean), 1), 1e-4, dtype=torch.float64))
+    posterior = LowRankNormal(
+        mean, torch.zeros_like(mean), torch.full((len(mean), 1), 1e-4, dtype=torch.float64)
+    )
     found = certify(replace(asked, posterior=posterior), Concentration(effort=0))[0].certificate
     assert found is not None
     found.write(tmp_path / "c.safetensors")
     save_posterior(tmp_path / "p.safetensors", asked.network, posterior)
-    assert check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors")).code == "unsupported"
+    assert (
+        check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors")).code
+        == "unsupported"
+    )
 
 
 def test_convolutions_do_not_fit_anywhere(tmp_path: Path) -> None:
     """A layer that gets another shape than it takes."""
-    net = Network((1, 4, 4), (Conv2d(1, 2, (3, 3)), MaxPool2d((2, 2)), AvgPool2d((1, 1)), Flatten(), Dense(2, 2)))
-    posterior = Normal(torch.zeros(net.size, dtype=torch.float64), torch.ones(net.size, dtype=torch.float64))
+    net = Network(
+        (1, 4, 4),
+        (Conv2d(1, 2, (3, 3)), MaxPool2d((2, 2)), AvgPool2d((1, 1)), Flatten(), Dense(2, 2)),
+    )
+    posterior = Normal(
+        torch.zeros(net.size, dtype=torch.float64), torch.ones(net.size, dtype=torch.float64)
+    )
     save_posterior(tmp_path / "p.safetensors", net, posterior)
     content = (tmp_path / "p.safetensors").read_bytes()
-    assert [type(layer) for layer in read_model(tmp_path / "p.safetensors").layers[:3]] == [Conv, MaxPool, Conv]
+    assert [type(layer) for layer in read_model(tmp_path / "p.safetensors").layers[:3]] == [
+        Conv,
+        MaxPool,
+        Conv,
+    ]
     broken = content.replace(b'\\"in_channels\\":1', b'\\"in_channels\\":2')
     assert broken != content
     (tmp_path / "p.safetensors").write_bytes(broken)

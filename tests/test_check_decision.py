@@ -29,7 +29,17 @@ from bnncert import (
 )
 from bnncert.concentration.moments import output_norms
 from bnncert.evidence.certificate import Certificate
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.layers import (
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    LeakyReLU,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
 from bnncert.posteriors import Empirical, LowRankNormal, Mixture, Normal, Uniform
 from bnncert.results.folder import DECISIONS, result_folder
 from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
@@ -38,7 +48,9 @@ from bnncert_check.folder import check_results, read_results
 from bnncert_check.region import Region, point_region
 from scenarios import draw_many, gaussian, random_posterior, sample_region, uniform, vector
 
-IMAGES = Network((1, 4, 4), (Conv2d(1, 2, 2), ReLU(), MaxPool2d(2, 1), AvgPool2d(2), Flatten(), Dense(2, 3)))
+IMAGES = Network(
+    (1, 4, 4), (Conv2d(1, 2, 2), ReLU(), MaxPool2d(2, 1), AvgPool2d(2), Flatten(), Dense(2, 3))
+)
 NETWORKS = {
     "relu": mlp(3, 4, 3),
     "deep": Network((2,), (Dense(2, 3), LeakyReLU(0.2), Dense(3, 3), Tanh(), Dense(3, 3))),
@@ -53,12 +65,18 @@ def problem_of(name: str, family: str, quantity: str, eps: float = 0.05) -> Prob
     own = random_posterior(3, network)
     posterior = {
         "normal": own,
-        "low-rank": LowRankNormal(own.mean, own.std, 0.05 * gaussian(network.size, 2, generator=generator)),
+        "low-rank": LowRankNormal(
+            own.mean, own.std, 0.05 * gaussian(network.size, 2, generator=generator)
+        ),
         "mixture": Mixture((0.25, 0.75), (own, Normal(own.mean, 0.5 * own.std))),
         "samples": Empirical(gaussian(4, network.size, generator=generator)),
     }[family]
     labels = network.forward(posterior.center, region.center).argmax(-1)
-    asked = class_robust(region, labels, 3) if quantity == "softmax" else output_interval(region, -5.0, 5.0, 3, 1)
+    asked = (
+        class_robust(region, labels, 3)
+        if quantity == "softmax"
+        else output_interval(region, -5.0, 5.0, 3, 1)
+    )
     return Problem(network, posterior, asked)
 
 
@@ -72,7 +90,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "family", "quantity"), CASES)
-def test_what_decide_writes_is_accepted_and_true(name: str, family: str, quantity: str, tmp_path: Path) -> None:
+def test_what_decide_writes_is_accepted_and_true(
+    name: str, family: str, quantity: str, tmp_path: Path
+) -> None:
     """And what the checker itself would support is true as well, by sampling."""
     problem = problem_of(name, family, quantity)
     save_posterior(tmp_path / "p.safetensors", problem.network, problem.posterior)
@@ -80,7 +100,9 @@ def test_what_decide_writes_is_accepted_and_true(name: str, family: str, quantit
         store(decide(problem))
     model, generator = read_model(tmp_path / "p.safetensors"), torch.Generator().manual_seed(1)
     samples = isinstance(problem.posterior, Empirical)
-    weights = problem.posterior.samples if samples else draw_many(problem.posterior, 4000, generator)
+    weights = (
+        problem.posterior.samples if samples else draw_many(problem.posterior, 4000, generator)
+    )
     points = sample_region(problem.specification.region, 8, generator)
     for i, verdict in enumerate(check_results(tmp_path / "d", read_results(tmp_path / "d"), model)):
         assert (verdict.status, verdict.code, verdict.quantity) == (ACCEPT, None, quantity)
@@ -88,7 +110,9 @@ def test_what_decide_writes_is_accepted_and_true(name: str, family: str, quantit
         assert verdict.decided is not None
         for x in points:
             outputs = problem.network.forward(weights, x)[:, i]
-            label = 1 if problem.specification.labels is None else int(problem.specification.labels[i])
+            label = (
+                1 if problem.specification.labels is None else int(problem.specification.labels[i])
+            )
             values = (outputs if quantity == "mean" else outputs.softmax(-1))[:, label]
             error = 0.0 if samples else 5 * float(values.std()) / math.sqrt(len(weights))
             assert verdict.supported[0] <= float(values.mean()) + error + 1e-9
@@ -106,7 +130,9 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     model, found = read_model(tmp_path / "p.safetensors"), decide(problem)[0].certificate
     assert found is not None
 
-    def checked(claim: dict[str, float] | None = None, tensors: dict[str, Any] | None = None, **header: Any) -> Verdict:
+    def checked(
+        claim: dict[str, float] | None = None, tensors: dict[str, Any] | None = None, **header: Any
+    ) -> Verdict:
         changed = json.loads(json.dumps(found.header)) | header
         changed["claim"] |= {name: value.hex() for name, value in (claim or {}).items()}
         Certificate(changed, found.tensors | (tensors or {})).write(tmp_path / "c.safetensors")
@@ -159,8 +185,14 @@ def test_one_quantity_is_not_another(check: Any) -> None:
 
 
 def test_slopes_and_thresholds_are_checked(check: Any) -> None:
-    assert check(tensors={"c0.lower_slopes1": torch.full((4,), 2.0).double()}).code == "slope-out-of-range"
-    proofs = {side: {"t": t, "rows_optimised": False} for side, t in (("lower", "0x0p0"), ("upper", "0x1p2"))}
+    assert (
+        check(tensors={"c0.lower_slopes1": torch.full((4,), 2.0).double()}).code
+        == "slope-out-of-range"
+    )
+    proofs = {
+        side: {"t": t, "rows_optimised": False}
+        for side, t in (("lower", "0x0p0"), ("upper", "0x1p2"))
+    }
     evidence = {"components": [{"weight": "0x1p0", **proofs}]}
     assert check(evidence=evidence).code == "threshold-not-positive"
     assert check(evidence={"components": []}).code == "malformed"
@@ -175,12 +207,27 @@ def test_rows_must_be_one_class_against_all_or_one_direction(tmp_path: Path) -> 
     assert found is not None
     twice = spec.rows[:1, [0, 0]]
     two_outputs = vector(1, 0, 0, 0, 1, 0).reshape(1, 2, 3)
-    for rows, kind in ((twice, "softmax"), (spec.rows[:1, :1], "softmax"), (two_outputs, "mean"), (-twice, "softmax")):
-        asked = Specification(spec.region[:1], rows, torch.zeros(1, rows.shape[1], dtype=torch.float64))
+    for rows, kind in (
+        (twice, "softmax"),
+        (spec.rows[:1, :1], "softmax"),
+        (two_outputs, "mean"),
+        (-twice, "softmax"),
+    ):
+        asked = Specification(
+            spec.region[:1], rows, torch.zeros(1, rows.shape[1], dtype=torch.float64)
+        )
         own = Problem(problem.network, problem.posterior, asked)
         digests = {"specification": asked.digest, "problem": own.digest}
-        claim = {name: value for name, value in found.header["claim"].items() if kind == "softmax" or name != "gap"}
-        header = found.header | {"kind": kind, "claim": claim, "digests": found.header["digests"] | digests}
+        claim = {
+            name: value
+            for name, value in found.header["claim"].items()
+            if kind == "softmax" or name != "gap"
+        }
+        header = found.header | {
+            "kind": kind,
+            "claim": claim,
+            "digests": found.header["digests"] | digests,
+        }
         tensors = found.tensors | {"rows": rows[0], "offsets": asked.offsets[0]}
         Certificate(header, tensors).write(tmp_path / "c.safetensors")
         verdict = check_certificate(tmp_path / "c.safetensors", model)
@@ -202,7 +249,9 @@ def test_other_families_have_no_predictive_means(tmp_path: Path) -> None:
     assert (verdict.status, verdict.code) == (ERROR, "unsupported")
 
 
-def listed(header: dict[str, Any], tensors: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def listed(
+    header: dict[str, Any], tensors: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The certificate as it would be for an empirical posterior of one network."""
     question = {name: value for name, value in tensors.items() if not name.startswith("c0.")}
     return header | {"evidence": {"networks": 1}}, question
@@ -216,18 +265,29 @@ def test_numbers_that_overflow_say_nothing(tmp_path: Path) -> None:
     assert found is not None
     for posterior in (Normal(1e150 * one, 1e140 * one), Empirical(1e150 * one.reshape(1, -1))):
         save_posterior(tmp_path / "p.safetensors", network, posterior)
-        digests = {"posterior": posterior.digest, "problem": Problem(network, posterior, asked).digest}
-        header, tensors = found.header | {"digests": found.header["digests"] | digests}, found.tensors
+        digests = {
+            "posterior": posterior.digest,
+            "problem": Problem(network, posterior, asked).digest,
+        }
+        header, tensors = (
+            found.header | {"digests": found.header["digests"] | digests},
+            found.tensors,
+        )
         if isinstance(posterior, Empirical):
             header, tensors = listed(header, tensors)
         Certificate(header, tensors).write(tmp_path / "c.safetensors")
-        verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
+        verdict = check_certificate(
+            tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors")
+        )
         assert (verdict.status, verdict.code) == (ERROR, "not-finite")
 
 
 def test_rows_that_overflow_say_nothing(tmp_path: Path) -> None:
     """Where only the output's coefficients are too large: a NaN among the rows must not be passed over."""
-    network, region = Network((1,), (Dense(1, 1, bias=False),)), ball(vector(1.0).reshape(1, 1), 0.1)
+    network, region = (
+        Network((1,), (Dense(1, 1, bias=False),)),
+        ball(vector(1.0).reshape(1, 1), 0.1),
+    )
     small = half_space(region, vector(1.0), 0.0)
     found = decide(Problem(network, Normal(vector(1.0), vector(1.0)), small))[0].certificate
     assert found is not None
@@ -235,13 +295,22 @@ def test_rows_that_overflow_say_nothing(tmp_path: Path) -> None:
     for posterior in (Normal(vector(1e150), vector(1e140)), Empirical(vector(1e150).reshape(1, 1))):
         problem = Problem(network, posterior, asked)
         save_posterior(tmp_path / "p.safetensors", network, posterior)
-        digests = {"posterior": posterior.digest, "specification": asked.digest, "problem": problem.digest}
+        digests = {
+            "posterior": posterior.digest,
+            "specification": asked.digest,
+            "problem": problem.digest,
+        }
         header = found.header | {"digests": found.header["digests"] | digests}
-        tensors = found.tensors | {"rows": asked.rows[0].clone(), "offsets": asked.offsets[0].clone()}
+        tensors = found.tensors | {
+            "rows": asked.rows[0].clone(),
+            "offsets": asked.offsets[0].clone(),
+        }
         if isinstance(posterior, Empirical):
             header, tensors = listed(header, tensors)
         Certificate(header, tensors).write(tmp_path / "c.safetensors")
-        verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
+        verdict = check_certificate(
+            tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors")
+        )
         assert verdict.status == ERROR
     assert verdict.message == "a row's bound overflowed"
 
@@ -256,15 +325,19 @@ def test_levels_and_leads_by_hand() -> None:
     assert float(checked_means.lead(exact)) == pytest.approx(shares[0] - shares[1])
     assert float(checked_means.lead([arb(-1.0), arb(2.0)])) == pytest.approx(math.tanh(-0.5))
     certain = (np.array(margins), np.zeros(2))
-    assert float(checked_means.layered(certain, arb(0.25), checked_means.label, 0)) == pytest.approx(0.75 * shares[0])
-    assert float(checked_means.layered(certain, arb(0.25), checked_means.lead, -1)) == pytest.approx(
-        0.75 * (shares[0] - shares[1]) - 0.25
-    )
+    assert float(
+        checked_means.layered(certain, arb(0.25), checked_means.label, 0)
+    ) == pytest.approx(0.75 * shares[0])
+    assert float(
+        checked_means.layered(certain, arb(0.25), checked_means.lead, -1)
+    ) == pytest.approx(0.75 * (shares[0] - shares[1]) - 0.25)
     noisy = (np.array([3.0]), np.array([1.0]))
     held = [max(0.0, 1 - math.erfc(k / 8 / math.sqrt(2)) / 2) for k in range(65)]
     values = [1 / (1 + math.exp(k / 8 - 3)) for k in range(65)] + [0.0]
     expected = sum((values[k] - values[k + 1]) * held[k] for k in range(65))
-    assert float(checked_means.layered(noisy, arb(0), checked_means.label, 0)) == pytest.approx(expected)
+    assert float(checked_means.layered(noisy, arb(0), checked_means.label, 0)) == pytest.approx(
+        expected
+    )
 
 
 def test_both_bound_the_same_moments(tmp_path: Path) -> None:
@@ -305,7 +378,10 @@ def test_lines_of_decisions_must_say_what_their_certificates_say(tmp_path: Path)
     )
     for change in changes:
         assert verdict(said | change).code == "result-mismatch"
-    for missing in ({"lower": 0, "upper": 1, "gap": -1}, {"lower": 0, "upper": 1, "gap": 0.5, "status": "undecided"}):
+    for missing in (
+        {"lower": 0, "upper": 1, "gap": -1},
+        {"lower": 0, "upper": 1, "gap": 0.5, "status": "undecided"},
+    ):
         assert verdict(said | {"certificate": None} | missing).code == "certificate-missing"
     nothing = {"lower": 0, "upper": 1, "gap": -1, "status": "undecided", "certificate": None}
     assert verdict(said | nothing).status == ACCEPT
@@ -318,5 +394,9 @@ def test_lines_of_decisions_must_say_what_their_certificates_say(tmp_path: Path)
     robust = certify(problem)[0]
     assert robust.certificate is not None
     robust.certificate.write(tmp_path / "d" / "certificates" / "p_safe.safetensors")
-    line = said | {"certificate": "certificates/p_safe.safetensors", "lower": robust.lower, "upper": robust.upper}
+    line = said | {
+        "certificate": "certificates/p_safe.safetensors",
+        "lower": robust.lower,
+        "upper": robust.upper,
+    }
     assert verdict(line).code == "result-mismatch"

@@ -46,7 +46,9 @@ HOSTILE: dict[str, bytes] = {
     "infinity": header_of('{"eps": -Infinity}'),
     "number of many digits": header_of('{"eps": ' + "9" * 5000 + "}"),
     "tensor a number": raw(json.dumps({"__metadata__": {"bnncert": "{}"}, "x": 7})),
-    "tensor without offsets": raw(json.dumps({"__metadata__": {"bnncert": "{}"}, "x": {"dtype": "F64", "shape": [1]}})),
+    "tensor without offsets": raw(
+        json.dumps({"__metadata__": {"bnncert": "{}"}, "x": {"dtype": "F64", "shape": [1]}})
+    ),
     "tensor beyond the file": tensor([100], 0, 800),
     "tensor before the file": tensor([1], -8, 0),
     "tensor backwards": tensor([1], 16, 8),
@@ -68,7 +70,9 @@ def test_hostile_certificates_are_refused_cheaply(name: str, workshop: Workshop)
     assert (verdict.status, verdict.code) == (ERROR, "unreadable")
 
 
-def test_the_length_of_the_index_is_limited(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_the_index_is_limited(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "LARGEST_HEADER", 99)
     assert workshop.edited("box", "seed", 0).code == "unreadable"
 
@@ -90,8 +94,13 @@ def test_tensors_share_no_bytes_and_leave_none_out(workshop: Workshop) -> None:
     index["c0.upper_slopes1"] = index["c0.lower_slopes1"]
     assert workshop.check(raw(json.dumps(index)) + content[8 + size :]).code == "unreadable"
     assert "overlap" in workshop.check(raw(json.dumps(index)) + content[8 + size :]).message
-    assert "belong to no tensor" in workshop.check(save(tensors, {"bnncert": json.dumps(header)}) + b"more").message
-    twice = json.dumps(json.loads(content[8 : 8 + size]))[:-1] + ', "__metadata__": {"bnncert": "{}"}}'
+    assert (
+        "belong to no tensor"
+        in workshop.check(save(tensors, {"bnncert": json.dumps(header)}) + b"more").message
+    )
+    twice = (
+        json.dumps(json.loads(content[8 : 8 + size]))[:-1] + ', "__metadata__": {"bnncert": "{}"}}'
+    )
     assert "occurs twice" in workshop.check(raw(twice) + content[8 + size :]).message
 
 
@@ -138,7 +147,9 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "corrupt bzip2": (corrupt(archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_BZIP2)), "unreadable"),
 }  # fmt: skip
 BROKEN = {
-    "corrupt lzma": corrupt(archive({"W0_mean.npy": bytes(range(256)) * 9}, method=zipfile.ZIP_LZMA)),
+    "corrupt lzma": corrupt(
+        archive({"W0_mean.npy": bytes(range(256)) * 9}, method=zipfile.ZIP_LZMA)
+    ),
     "header without end": archive({"W0_mean.npy": npy("{'descr': '<f8', 'shape': (2,\n")}),
 }
 
@@ -153,13 +164,17 @@ def refused(content: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_hostile_archives_are_refused_cheaply(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_archives_are_refused_cheaply(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content, code = ARCHIVES[name]
     assert refused(content, tmp_path, monkeypatch) == code
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_archives_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_archives_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert refused(BROKEN[name], tmp_path, monkeypatch) == "unreadable"
 
 

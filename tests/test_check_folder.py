@@ -13,7 +13,13 @@ import torch
 from bnncert import Box, Problem, certify, decide, save_posterior
 from bnncert.methods import PIE, Concentration
 from bnncert.model.network import mlp
-from bnncert.model.specification import Specification, ball, class_robust, explicit_box, output_interval
+from bnncert.model.specification import (
+    Specification,
+    ball,
+    class_robust,
+    explicit_box,
+    output_interval,
+)
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.independent import Normal
 from bnncert.results.folder import DECISIONS, result_folder
@@ -36,9 +42,13 @@ def line(workshop: Workshop, **changes: Any) -> Verdict:
     return verdict
 
 
-def written(folder: Path, problem: Problem, *, decisions: bool = False, **options: Any) -> list[dict[str, Any]]:
+def written(
+    folder: Path, problem: Problem, *, decisions: bool = False, **options: Any
+) -> list[dict[str, Any]]:
     """The lines of a folder that the prover wrote, beside its posterior p."""
-    found = decide(problem) if decisions else certify(problem, options.get("method", Concentration()))
+    found = (
+        decide(problem) if decisions else certify(problem, options.get("method", Concentration()))
+    )
     with result_folder(folder / "out", name=DECISIONS if decisions else "results.jsonl") as store:
         store(found)
     save_posterior(folder / "p.safetensors", problem.network, problem.posterior)
@@ -97,13 +107,17 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_every_field_of_a_line_has_its_type_and_there_is_no_other(name: str, workshop: Workshop) -> None:
+def test_every_field_of_a_line_has_its_type_and_there_is_no_other(
+    name: str, workshop: Workshop
+) -> None:
     for value in WRONG[name]:
         verdict = line(workshop, **{name: value})
         assert (verdict.status, verdict.code) == (ERROR, "malformed"), value
 
 
-@pytest.mark.parametrize("name", ["index", "label", "predicted", "status", "lower", "upper", "eps", "method", "seed"])
+@pytest.mark.parametrize(
+    "name", ["index", "label", "predicted", "status", "lower", "upper", "eps", "method", "seed"]
+)
 def test_no_field_of_a_line_may_be_missing(name: str, workshop: Workshop) -> None:
     lines = read_results(results(workshop, {}))
     del lines[0][name]
@@ -126,7 +140,9 @@ def test_a_line_of_all_other_classes_leaves_none_out(tmp_path: Path) -> None:
     asked = Specification(ball(x, 0.1), rows, vector(0, 0).reshape(1, 2))
     (said,) = written(tmp_path, Problem(network, posterior, asked))
     for target in ({}, {"target": None}, {"target": 1}):
-        assert codes(tmp_path, [said | {"label": 0, "predicted": 0} | target]) == ["result-mismatch"]
+        assert codes(tmp_path, [said | {"label": 0, "predicted": 0} | target]) == [
+            "result-mismatch"
+        ]
     spec = {"norm": "linf", "eps": (0.1).hex(), "clip": None, "label": 0, "target": None}
     assert codes(tmp_path, [said | {"spec": json.dumps(spec)}]) == ["result-mismatch"]
     assert codes(tmp_path, [said | {"target": 1}]) == ["result-mismatch"]
@@ -142,7 +158,11 @@ def test_one_rival_is_all_rivals_of_two_classes(tmp_path: Path) -> None:
     """So that two lines, one with the rival's name and one without, are about the same."""
     network = mlp(2, 2)
     posterior = Normal(vector(1, 0, 0, 0, 1, 0), vector(*[0.01] * 6))
-    asked = Problem(network, posterior, class_robust(ball(vector(0.5, 0.5).reshape(1, 2), 0.1), torch.tensor([0]), 2))
+    asked = Problem(
+        network,
+        posterior,
+        class_robust(ball(vector(0.5, 0.5).reshape(1, 2), 0.1), torch.tensor([0]), 2),
+    )
     (said,) = written(tmp_path, asked)
     other = tmp_path / "out" / "copy.safetensors"
     other.write_bytes((tmp_path / "out" / said["certificate"]).read_bytes())
@@ -164,7 +184,12 @@ def test_words_follow_from_numbers(workshop: Workshop) -> None:
     """A status without what it says, an answer that the bounds do not give, an error with a certificate."""
     assert line(workshop, **NOTHING | {"status": "certified"}).code == "result-mismatch"
     assert line(workshop, **NOTHING | {"status": "misclassified"}).code == "result-mismatch"
-    assert line(workshop, **NOTHING | {"status": "misclassified", "label": 0, "predicted": None}).status == ACCEPT
+    assert (
+        line(
+            workshop, **NOTHING | {"status": "misclassified", "label": 0, "predicted": None}
+        ).status
+        == ACCEPT
+    )
     assert line(workshop, **NOTHING | {"label": 0, "predicted": None}).code == "result-mismatch"
     assert line(workshop, **NOTHING | {"status": "error", "label": 0}).status == ACCEPT
     assert line(workshop, status="unverified").code == "result-mismatch"
@@ -175,7 +200,9 @@ def test_words_follow_from_numbers(workshop: Workshop) -> None:
     assert line(workshop, answer="unsat").code == "malformed"
     assert line(workshop, at_least="0.5").code == "malformed"
     assert line(workshop, **NOTHING | {"answer": "unknown", "at_least": "0.5"}).status == ACCEPT
-    assert line(workshop, **NOTHING | {"answer": "sat", "at_least": "0.5"}).code == "result-mismatch"
+    assert (
+        line(workshop, **NOTHING | {"answer": "sat", "at_least": "0.5"}).code == "result-mismatch"
+    )
 
 
 def test_a_label_needs_a_certificate_about_that_label(workshop: Workshop) -> None:
@@ -214,7 +241,9 @@ def test_the_radius_of_a_box_is_its_largest_half_width(tmp_path: Path) -> None:
     network, mean = mlp(2, 2), vector(0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
     x = vector(0.0, 0.0).reshape(1, 2)
     region = explicit_box(Box(x, x + vector(0.5, 0.25)))
-    (said,) = written(tmp_path, Problem(network, Normal(mean, 0.01 + 0 * mean), class_robust(region, [0], 2)))
+    (said,) = written(
+        tmp_path, Problem(network, Normal(mean, 0.01 + 0 * mean), class_robust(region, [0], 2))
+    )
     assert codes(tmp_path, [said]) == [None]
     for eps in (50.0, 0.125, 0.0):
         assert codes(tmp_path, [said | {"eps": eps}]) == ["result-mismatch"]
@@ -237,26 +266,52 @@ def test_no_two_lines_are_about_one_thing(workshop: Workshop) -> None:
     assert [v.code for v in verdicts(workshop, {}, other)] == [None, "result-repeated"]
     assert [v.code for v in verdicts(workshop, {}, other | {"eps": 0.2})] == [None, None]
     assert [v.code for v in verdicts(workshop, {}, other | {"method": "pie"})] == [None, None]
-    assert [v.code for v in verdicts(workshop, {}, {}, {})] == [None, "result-repeated", "result-repeated"]
+    assert [v.code for v in verdicts(workshop, {}, {}, {})] == [
+        None,
+        "result-repeated",
+        "result-repeated",
+    ]
     (workshop.folder / "link").unlink(missing_ok=True)
     (workshop.folder / "link").symlink_to("lower.safetensors")
     path = bundle(workshop)
-    names = ["link", "./lower.safetensors", f"{path.name}/lower.safetensors", f"./{path.name}/lower.safetensors"]
+    names = [
+        "link",
+        "./lower.safetensors",
+        f"{path.name}/lower.safetensors",
+        f"./{path.name}/lower.safetensors",
+    ]
     found = [v.code for v in verdicts(workshop, {}, *({"certificate": name} for name in names))]
     assert found == [None, "result-repeated", "result-repeated", None, "result-repeated"]
 
 
-SPEC = {"norm": "linf", "eps": (0.1).hex(), "clip": None, "y": (1.5).hex(), "tolerance": (1.0).hex()}
-OTHER = {"norm": "l2", "eps": (0.2).hex(), "clip": [0, 1], "y": (1.0).hex(), "tolerance": (2.0).hex()}
+SPEC = {
+    "norm": "linf",
+    "eps": (0.1).hex(),
+    "clip": None,
+    "y": (1.5).hex(),
+    "tolerance": (1.0).hex(),
+}
+OTHER = {
+    "norm": "l2",
+    "eps": (0.2).hex(),
+    "clip": [0, 1],
+    "y": (1.0).hex(),
+    "tolerance": (2.0).hex(),
+}
 
 
 def test_what_a_campaign_says_that_it_asked_is_compared(tmp_path: Path) -> None:
     """0.5 < y < 2.5 on a ball of radius 0.1."""
     region, mean = ball(vector(1.0).reshape(1, 1), 0.1), vector(0.5, 1.0)
-    (said,) = written(tmp_path, Problem(mlp(1, 1), Normal(mean, 0.01 + 0 * mean), output_interval(region, 0.5, 2.5)))
+    (said,) = written(
+        tmp_path,
+        Problem(mlp(1, 1), Normal(mean, 0.01 + 0 * mean), output_interval(region, 0.5, 2.5)),
+    )
     assert codes(tmp_path, [said | {"spec": json.dumps(SPEC)}]) == [None]
     for name, value in OTHER.items():
-        assert codes(tmp_path, [said | {"spec": json.dumps(SPEC | {name: value})}]) == ["result-mismatch"], name
+        assert codes(tmp_path, [said | {"spec": json.dumps(SPEC | {name: value})}]) == [
+            "result-mismatch"
+        ], name
     assert codes(tmp_path, [said | {"spec": json.dumps(SPEC | {"more": 1})}]) == ["malformed"]
     classes = {name: SPEC[name] for name in ("norm", "eps", "clip")} | {"label": 0, "target": None}
     assert codes(tmp_path, [said | {"spec": json.dumps(classes)}]) == ["result-mismatch"]
@@ -280,9 +335,16 @@ def test_certificates_may_lie_in_bundles(workshop: Workshop) -> None:
     alone = check_certificate(workshop.folder / "lower.safetensors", workshop.model)
     path = bundle(workshop)
     found = check_certificate(path / "lower.safetensors", workshop.model)
-    assert (found.status, found.claimed, found.supported) == (ACCEPT, alone.claimed, alone.supported)
+    assert (found.status, found.claimed, found.supported) == (
+        ACCEPT,
+        alone.claimed,
+        alone.supported,
+    )
     assert line(workshop, certificate="bundle.zip/lower.safetensors").status == ACCEPT
-    assert line(workshop, certificate="bundle.zip/lower.safetensors", lower=0.9999).code == "result-mismatch"
+    assert (
+        line(workshop, certificate="bundle.zip/lower.safetensors", lower=0.9999).code
+        == "result-mismatch"
+    )
     assert line(workshop, certificate="bundle.zip/nothing.safetensors").code == "unreadable"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # its check sum is wrong now

@@ -38,13 +38,20 @@ class Adversary:
         verdict = self._check(made, model, seed)
         if verdict is None:
             return
-        self.counts[f"{made.header['kind']} {verdict.status}" if broken is None else f"broken {verdict.status}"] += 1
+        self.counts[
+            f"{made.header['kind']} {verdict.status}"
+            if broken is None
+            else f"broken {verdict.status}"
+        ] += 1
         if verdict.supported is not None:
             self._compare(made, verdict, seed, model)
 
     def _model(self, made: Forgery) -> Model | None:
         """None where it is a mixture of what mixtures are not for, which must be refused."""
-        path, families = write(self.folder / "p.safetensors", made.posterior.content(made.net)), made.posterior.families
+        path, families = (
+            write(self.folder / "p.safetensors", made.posterior.content(made.net)),
+            made.posterior.families,
+        )
         if not made.posterior.mixture or families <= {"normal", "low-rank-normal"}:
             return read_model(path)
         with pytest.raises(CannotCheck, match="mixtures are of Gaussians"):
@@ -54,7 +61,12 @@ class Adversary:
     def _check(self, made: Forgery, model: Model, seed: int) -> Verdict | None:
         try:
             content = made.seal()
-        except (ValueError, KeyError, TypeError, AttributeError):  # broken so that not even digests can be made
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):  # broken so that not even digests can be made
             self.counts["not a file"] += 1
             return None
         verdict = check_certificate(write(self.folder / "c.safetensors", content), model)

@@ -28,7 +28,11 @@ NO_SLOPES = {"t": (5.0).hex(), "rows_optimised": False}
 
 
 def normal(mean: Any, std: Any) -> Posterior:
-    return Posterior((1.0,), (Law("normal", {"mean": np.array(mean, float), "std": np.array(std, float)}),), False)
+    return Posterior(
+        (1.0,),
+        (Law("normal", {"mean": np.array(mean, float), "std": np.array(std, float)}),),
+        False,
+    )
 
 
 def networks(*samples: Any) -> Law:
@@ -43,7 +47,11 @@ def asked(net: Net, posterior: Posterior, kind: str, rows: Any, **others: Any) -
     header["claim"] = {name: float(value).hex() for name, value in claim.items()}
     header["region"] = {"norm": "linf", "clip": None, "eps": float(others.get("eps", 0.0)).hex()}
     x = np.array(others.get("x", np.zeros(net.input_shape)), float)
-    tensors = {"x": x, "rows": rows, "offsets": np.array(others.get("offsets", np.zeros(len(rows))), float)}
+    tensors = {
+        "x": x,
+        "rows": rows,
+        "offsets": np.array(others.get("offsets", np.zeros(len(rows))), float),
+    }
     return Forgery(net, posterior, header, tensors | others.get("tensors", {}))
 
 
@@ -60,7 +68,9 @@ def verdict(made: Forgery, folder: Path) -> Verdict:
 def test_a_rival_counts_once(family: str, times: int, tmp_path: Path) -> None:
     """softmax of logits 3 and 0 is 0.95; a thousand rivals would leave 0.02 of it."""
     posterior = normal((0, 0, 3, 0), (0, 0, 0.01, 0.01))
-    evidence: dict[str, Any] = {"components": [{"weight": "0x1p0", "lower": NO_SLOPES, "upper": NO_SLOPES}]}
+    evidence: dict[str, Any] = {
+        "components": [{"weight": "0x1p0", "lower": NO_SLOPES, "upper": NO_SLOPES}]
+    }
     if family == "empirical":
         posterior, evidence = Posterior((1.0,), (networks((0, 0, 3, 0)),), False), {"networks": 1}
     claim = {"lower": 0.0, "upper": 0.03 if times > 1 else 0.96, "gap": -1.0}
@@ -79,7 +89,10 @@ def first_activation(kind: dict[str, Any], inputs: int, neurons: int = 1) -> For
     lower = NO_SLOPES | {"probability": (0.5).hex(), "trees": [{"row": 0, "scale": None}]}
     evidence = {"components": [{"weight": "0x1p0", "lower": lower, "upper": None}]}
     tensors: dict[str, Any] = {f"c0.{side}_slopes0": np.ones(inputs) for side in ("lower", "upper")}
-    tensors |= {"c0.open": np.zeros(neurons, np.int32), "c0.tree0.paths": np.zeros((1, 0), np.int32)}
+    tensors |= {
+        "c0.open": np.zeros(neurons, np.int32),
+        "c0.tree0.paths": np.zeros((1, 0), np.int32),
+    }
     tensors |= {"c0.tree0.multipliers": np.zeros((1, 0), np.float32)}
     tensors["c0.tree0.slopes"] = np.ones((1, neurons), np.float32)
     claim = {"lower": 0.999999, "upper": 1.0}
@@ -88,14 +101,20 @@ def first_activation(kind: dict[str, Any], inputs: int, neurons: int = 1) -> For
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 3])
-@pytest.mark.parametrize("kind", [{"type": "ReLU"}, {"type": "LeakyReLU", "slope": 0.25}], ids=lambda k: k["type"])
-def test_an_activation_first_has_its_width(kind: dict[str, Any], inputs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", [{"type": "ReLU"}, {"type": "LeakyReLU", "slope": 0.25}], ids=lambda k: k["type"]
+)
+def test_an_activation_first_has_its_width(
+    kind: dict[str, Any], inputs: int, tmp_path: Path
+) -> None:
     found = verdict(first_activation(kind, inputs), tmp_path)
     assert (found.status, found.code) == (REJECT, "probability-too-high")
     assert found.supported == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("kind", [{"type": "ReLU"}, {"type": "LeakyReLU", "slope": 0.25}], ids=lambda k: k["type"])
+@pytest.mark.parametrize(
+    "kind", [{"type": "ReLU"}, {"type": "LeakyReLU", "slope": 0.25}], ids=lambda k: k["type"]
+)
 def test_a_tree_is_about_some_neurons(kind: dict[str, Any], tmp_path: Path) -> None:
     """Slopes of none broadcast against those of one, and the weights' part of the bound was gone."""
     found = verdict(first_activation(kind, 1, neurons=0), tmp_path)
@@ -108,25 +127,44 @@ def test_slopes_do_not_broadcast(shape: tuple[int, ...], tmp_path: Path) -> None
         made = first_activation({"type": "ReLU"}, 1)
         made.tensors[name] = np.ones(shape)
         assert verdict(made, tmp_path).code == "malformed"
-    for open_neurons in (np.zeros(0, np.int32), np.array([1], np.int32), np.array([0, 0], np.int32)):
+    for open_neurons in (
+        np.zeros(0, np.int32),
+        np.array([1], np.int32),
+        np.array([0, 0], np.int32),
+    ):
         made = first_activation({"type": "ReLU"}, 1)
         made.tensors["c0.open"] = open_neurons
         assert verdict(made, tmp_path).code == "malformed"
 
 
 def test_flags_are_0_or_1(tmp_path: Path) -> None:
-    conv = {"type": "Conv2d", "in_channels": 1, "out_channels": 1, "kernel": [1, 1], "stride": [1, 1]}
+    conv = {
+        "type": "Conv2d",
+        "in_channels": 1,
+        "out_channels": 1,
+        "kernel": [1, 1],
+        "stride": [1, 1],
+    }
     conv |= {"padding": [0, 0], "bias": False}
     net = Net((1, 1, 1), (conv, {"type": "Flatten"}, *ONE.layers))
     proof = NO_SLOPES | {"probability": (0.5).hex()}
     evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
     for value, code in ((0, None), (1, None), (2, "malformed"), (-1, "malformed")):
         tensors = {"c0.refined0": np.array([value], np.int8)}
-        made = asked(net, normal(np.ones(3), np.zeros(3)), "concentration", [[1]], evidence=evidence, tensors=tensors)
+        made = asked(
+            net,
+            normal(np.ones(3), np.zeros(3)),
+            "concentration",
+            [[1]],
+            evidence=evidence,
+            tensors=tensors,
+        )
         assert verdict(made, tmp_path).code == code
 
 
-@pytest.mark.parametrize(("times", "code"), [(1, None), (400, None), (401, "malformed"), (5000, "unreadable")])
+@pytest.mark.parametrize(
+    ("times", "code"), [(1, None), (400, None), (401, "malformed"), (5000, "unreadable")]
+)
 def test_a_region_is_cut_only_so_often(times: int, code: str | None, tmp_path: Path) -> None:
     """More often than eight coordinates can be halved is no bisection; far more often is not even read."""
     proof = NO_SLOPES | {"probability": (0.5).hex()}
@@ -141,7 +179,9 @@ def test_a_region_is_cut_only_so_often(times: int, code: str | None, tmp_path: P
     index["__metadata__"]["bnncert"] = inner
     whole = json.dumps(index).encode()
     write(tmp_path / "p.safetensors", made.posterior.content(ONE))
-    path = write(tmp_path / "c.safetensors", len(whole).to_bytes(8, "little") + whole + content[8 + size :])
+    path = write(
+        tmp_path / "c.safetensors", len(whole).to_bytes(8, "little") + whole + content[8 + size :]
+    )
     found = check_certificate(path, read_model(tmp_path / "p.safetensors"))
     assert found.code == code, found.message
 
@@ -164,7 +204,11 @@ def test_a_mixture_is_of_gaussians(order: tuple[int, int], tmp_path: Path) -> No
 
 def archive(path: Path, activations: list[str]) -> Path:
     text = str(activations).replace("'", '"')
-    arrays = {"W0_mean": np.ones((1, 1)), "W1_mean": -np.ones((1, 1)), "meta": f'{{"activations": {text}}}'}
+    arrays = {
+        "W0_mean": np.ones((1, 1)),
+        "W1_mean": -np.ones((1, 1)),
+        "meta": f'{{"activations": {text}}}',
+    }
     np.savez(path, **arrays, W0_std=np.zeros((1, 1)), W1_std=np.zeros((1, 1)))
     return path
 
@@ -185,7 +229,9 @@ def test_the_slope_of_a_leaky_relu_is_a_number(slope: Any, tmp_path: Path) -> No
     assert reason.value.code == "malformed"
 
 
-@pytest.mark.parametrize("entry", [{"type": "GELU"}, {"type": ["ReLU"]}, {"type": None}, {}, 7, None, ["ReLU"]])
+@pytest.mark.parametrize(
+    "entry", [{"type": "GELU"}, {"type": ["ReLU"]}, {"type": None}, {}, 7, None, ["ReLU"]]
+)
 def test_a_layer_that_nobody_knows_is_refused(entry: Any) -> None:
     with pytest.raises(CannotCheck) as reason:
         read_network({"input_shape": [1], "layers": [entry, *ONE.layers]})
@@ -222,7 +268,9 @@ def test_a_posterior_holds_what_it_must_and_nothing_else(tmp_path: Path) -> None
 # ---- nothing unforeseen is a verdict ---------------------------------------------------------------------------------
 
 
-def test_a_malformed_array_is_an_error_not_a_rejection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_array_is_an_error_not_a_rejection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its header breaks Python's own reader in a way of its own."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
@@ -262,7 +310,13 @@ print(code, int(peak.split()[1]) // 1024)
 
 def cost(folder: Path, posterior: str = "p.safetensors") -> tuple[str, int]:
     """What the program says of c.safetensors, and the MiB that it took."""
-    command = [sys.executable, "-c", MEASURED, str(folder / "c.safetensors"), str(folder / posterior)]
+    command = [
+        sys.executable,
+        "-c",
+        MEASURED,
+        str(folder / "c.safetensors"),
+        str(folder / posterior),
+    ]
     one = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=one)
     *said, last = done.stdout.splitlines()
@@ -285,7 +339,9 @@ def test_many_outputs_do_not_take_their_square(tmp_path: Path) -> None:
     rows[0, :2] = 1, -1
     proof = NO_SLOPES | {"probability": (0.5).hex()}
     evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
-    made = asked(net, normal(np.zeros(15_000), np.ones(15_000)), "concentration", rows, evidence=evidence)
+    made = asked(
+        net, normal(np.zeros(15_000), np.ones(15_000)), "concentration", rows, evidence=evidence
+    )
     assert verdict(made, tmp_path).status == ACCEPT
     said, size = cost(tmp_path)
     assert said.startswith("ACCEPT")
@@ -295,13 +351,18 @@ def test_many_outputs_do_not_take_their_square(tmp_path: Path) -> None:
 def test_wide_layers_are_walked_in_parts(tmp_path: Path) -> None:
     """4,000 neurons, with rows of their own: 128 MB at once."""
     width = 4000
-    dense = [{"type": "Dense", "inputs": a, "outputs": b, "bias": False} for a, b in ((1, width), (width, 1))]
+    dense = [
+        {"type": "Dense", "inputs": a, "outputs": b, "bias": False}
+        for a, b in ((1, width), (width, 1))
+    ]
     net = Net((1,), (dense[0], {"type": "ReLU"}, dense[1]))
     proof = NO_SLOPES | {"probability": (0.5).hex()}
     tensors = {f"c0.{side}_slopes1": np.ones(width) for side in ("lower", "upper")}
     evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
     law = normal(np.ones(2 * width), np.full(2 * width, 1e-3))
-    made = asked(net, law, "concentration", [[1]], evidence=evidence, tensors=tensors, x=[1.0], eps=0.1)
+    made = asked(
+        net, law, "concentration", [[1]], evidence=evidence, tensors=tensors, x=[1.0], eps=0.1
+    )
     assert verdict(made, tmp_path).status == ACCEPT
     assert cost(tmp_path)[1] < 400
 
@@ -310,7 +371,10 @@ def bomb(path: Path) -> Path:
     """1 MB that unpacks to 1 GB."""
     buffer = io.BytesIO()
     np.save(buffer, np.zeros((1, 8)))
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("W0_mean.npy", "w") as member:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
+        file.open("W0_mean.npy", "w") as member,
+    ):
         member.write(buffer.getvalue()[:128])
         for _ in range(1024):
             member.write(bytes(2**20))
@@ -328,7 +392,13 @@ def test_an_archive_unpacks_to_little_more_than_it_is(tmp_path: Path) -> None:
 def test_layers_are_no_wider_than_the_files_that_ask_for_them(tmp_path: Path) -> None:
     """A kernel of half the image meets it at a quarter of a million places, each with as many entries."""
     side = 900
-    conv = {"type": "Conv2d", "in_channels": 1, "out_channels": 1, "kernel": [side // 2, side // 2], "stride": [1, 1]}
+    conv = {
+        "type": "Conv2d",
+        "in_channels": 1,
+        "out_channels": 1,
+        "kernel": [side // 2, side // 2],
+        "stride": [1, 1],
+    }
     conv |= {"padding": [0, 0], "bias": False}
     places = side - side // 2 + 1
     pool = {"type": "MaxPool2d", "kernel": [places, places], "stride": [1, 1]}
@@ -351,7 +421,9 @@ def test_boxes_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
     evidence = {"bound": "lbp", "growth": growth, "boxes": boxes, "union": {"rule": "bonferroni"}}
     rows = np.zeros((1, size))
     rows[0, 0] = 1
-    made = asked(net, normal(np.ones(size), np.ones(size)), "boxes", rows, evidence=evidence, x=[1.0])
+    made = asked(
+        net, normal(np.ones(size), np.ones(size)), "boxes", rows, evidence=evidence, x=[1.0]
+    )
     found = cheaply(lambda: verdict(made, tmp_path))
     assert (found.status, found.code) == (ERROR, "too-large")
 
@@ -361,8 +433,20 @@ def test_cells_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
     net = Net((size,), ({"type": "Dense", "inputs": size, "outputs": 1, "bias": False},))
     growth = {"step": 0.0, "rho": 0.0, "zero_gradient_only": False}
     union = {"rule": "cells", "cells": [{"parent": 0, "cuts": []}] * 20_000, "separators": []}
-    evidence = {"bound": "ibp", "growth": growth, "boxes": [{"draw": None, "steps": 0}], "union": union}
-    made = asked(net, normal(np.zeros(size), np.zeros(size)), "boxes", [[1]], evidence=evidence, x=np.zeros(size))
+    evidence = {
+        "bound": "ibp",
+        "growth": growth,
+        "boxes": [{"draw": None, "steps": 0}],
+        "union": union,
+    }
+    made = asked(
+        net,
+        normal(np.zeros(size), np.zeros(size)),
+        "boxes",
+        [[1]],
+        evidence=evidence,
+        x=np.zeros(size),
+    )
     made.tensors["offsets"] = np.ones(1)
     found = cheaply(lambda: verdict(made, tmp_path))
     assert (found.status, found.code) == (ERROR, "too-large")
@@ -375,7 +459,13 @@ def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
     whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
     proof: dict[str, Any] = whole
     for _ in range(300):
-        proof = {"probability": "0x1p0", "dimension": 0, "at": "0x0p0", "below": proof, "above": whole}
+        proof = {
+            "probability": "0x1p0",
+            "dimension": 0,
+            "at": "0x0p0",
+            "below": proof,
+            "above": whole,
+        }
     evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
     law = normal(np.zeros(size), np.zeros(size))
     made = asked(net, law, "concentration", [[1]], evidence=evidence, x=np.zeros(size))
@@ -384,7 +474,9 @@ def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("at", "accepted"), [(0.9, True), (0.7, False)])
-def test_nothing_fails_in_a_part_that_misses_the_ball(at: float, accepted: bool, tmp_path: Path) -> None:
+def test_nothing_fails_in_a_part_that_misses_the_ball(
+    at: float, accepted: bool, tmp_path: Path
+) -> None:
     """d - x0 - x1 > 0 on the unit disc iff d > √2; the part from (at, at) on is outside the disc, or meets it."""
     net = Net((2,), ({"type": "Dense", "inputs": 2, "outputs": 1, "bias": False},))
     whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
@@ -392,14 +484,17 @@ def test_nothing_fails_in_a_part_that_misses_the_ball(at: float, accepted: bool,
     proof = {"probability": "0x1p0", "dimension": 0, "at": at.hex(), "below": whole, "above": inner}
     evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
     law, offsets = normal(-np.ones(2), np.zeros(2)), [1.42 if accepted else 1.41]
-    made = asked(net, law, "concentration", [[1]], evidence=evidence, x=[0.0, 0.0], eps=1.0, offsets=offsets)
+    made = asked(
+        net, law, "concentration", [[1]], evidence=evidence, x=[0.0, 0.0], eps=1.0, offsets=offsets
+    )
     made.header["region"]["norm"] = "l2"
     made.header["claim"]["lower"] = "0x1p0"
     assert (verdict(made, tmp_path).status == ACCEPT) == accepted
 
 
 @pytest.mark.parametrize(
-    "text", ["0x1p-99999", "0x1p-1075", "0x0.ffffffffffffffffp+0", "0x1.00000000000001p+0", "0x1p+1024"]
+    "text",
+    ["0x1p-99999", "0x1p-1075", "0x0.ffffffffffffffffp+0", "0x1.00000000000001p+0", "0x1p+1024"],
 )
 def test_no_digit_of_a_number_is_rounded_away(text: str) -> None:
     with pytest.raises(CannotCheck):
@@ -407,7 +502,14 @@ def test_no_digit_of_a_number_is_rounded_away(text: str) -> None:
 
 
 def test_numbers_that_are_floats_may_be_written_in_any_way() -> None:
-    for text in ("0x1p-1074", "0x0.0000000000001p-1022", "-0x1.fffffffffffffp+1023", "0x0p0", "0x10.8p-4", "0x1.p1"):
+    for text in (
+        "0x1p-1074",
+        "0x0.0000000000001p-1022",
+        "-0x1.fffffffffffffp+1023",
+        "0x0p0",
+        "0x10.8p-4",
+        "0x1.p1",
+    ):
         assert exact(text, "a number") == float.fromhex(text)
 
 
@@ -435,7 +537,9 @@ def test_nodes_are_no_more_than_their_files_pay_for(layer: dict[str, Any], tmp_p
     wide = {"type": "Dense", "inputs": 1, "outputs": width, "bias": False}
     some = [dict(layer, reads=[k + 1] * len(layer.get("reads", [0]))) for k in range(2000)]
     net = Net((1,), (wide, *some))
-    model = read_model(write(tmp_path / "p.safetensors", normal(np.ones(width), np.ones(width)).content(net)))
+    model = read_model(
+        write(tmp_path / "p.safetensors", normal(np.ones(width), np.ones(width)).content(net))
+    )
     with pytest.raises(CannotCheck) as reason:
         model.require_room(1000)
     assert reason.value.code == "too-large"
@@ -453,7 +557,9 @@ def test_a_sum_reads_several_nodes_of_one_shape_before_it(name: str) -> None:
     good = {"input_shape": [1], "layers": [*NETWORK, {"type": "Add", "reads": [1, 2]}]}
     assert read_network(good).reads == ((0,), (1,), (1, 2))
     with pytest.raises(CannotCheck):
-        read_network({"input_shape": [1], "layers": [*NETWORK, {"type": "Add", "reads": READS[name]}]})
+        read_network(
+            {"input_shape": [1], "layers": [*NETWORK, {"type": "Add", "reads": READS[name]}]}
+        )
 
 
 def test_every_node_is_read() -> None:
@@ -461,7 +567,9 @@ def test_every_node_is_read() -> None:
     with pytest.raises(CannotCheck, match="nothing reads"):
         read_network({"input_shape": [1], "layers": [*NETWORK, last]})
     with pytest.raises(CannotCheck, match="one node"):
-        read_network({"input_shape": [1], "layers": [NETWORK[0], {"type": "ReLU", "reads": [1, 1]}]})
+        read_network(
+            {"input_shape": [1], "layers": [NETWORK[0], {"type": "ReLU", "reads": [1, 1]}]}
+        )
 
 
 def test_a_ball_that_misses_its_clip_range_is_no_region(tmp_path: Path) -> None:
@@ -470,13 +578,21 @@ def test_a_ball_that_misses_its_clip_range_is_no_region(tmp_path: Path) -> None:
     whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
     evidence = {"components": [{"weight": "0x1p0", "lower": whole, "upper": None}]}
     made = asked(
-        net, normal(np.zeros(2), np.zeros(2)), "concentration", [[1]], evidence=evidence, x=[0.0, 0.0], eps=1.0
+        net,
+        normal(np.zeros(2), np.zeros(2)),
+        "concentration",
+        [[1]],
+        evidence=evidence,
+        x=[0.0, 0.0],
+        eps=1.0,
     )
     made.header["region"] |= {"norm": "l2", "clip": [0.8, 1.0]}
     assert verdict(made, tmp_path).code == "region-empty"
 
 
-@pytest.mark.parametrize("name", ["results.jsonl", "decisions.jsonl", "c.safetensors", "p.safetensors", "p.npz"])
+@pytest.mark.parametrize(
+    "name", ["results.jsonl", "decisions.jsonl", "c.safetensors", "p.safetensors", "p.npz"]
+)
 def test_nothing_is_waited_for(name: str, tmp_path: Path) -> None:
     """A pipe that nobody writes to."""
     made = first_activation({"type": "ReLU"}, 1)

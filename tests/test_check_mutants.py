@@ -37,13 +37,17 @@ import bnncert_check
 from bnncert_check.files import digest
 
 Checker: TypeAlias = Any  # the package, as it is or mutated
-Claim: TypeAlias = tuple[float | str, ...]  # lower, upper, of softmax the gap; a string as it stands in the file
+Claim: TypeAlias = tuple[
+    float | str, ...
+]  # lower, upper, of softmax the gap; a string as it stands in the file
 Evidence: TypeAlias = tuple[str, dict[str, Any], dict[str, Any]]  # kind, evidence, tensors
 
 ROOT = Path(bnncert_check.__file__).parent
 # By dotted name; a package's own text has the package's name, that of the whole none.
 SOURCES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").strip("."): path.read_text()
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    .removesuffix("__init__")
+    .strip("."): path.read_text()
     for path in ROOT.rglob("*.py")
 }
 U, ETA = 2.0**-53, 2.0**-1074
@@ -327,8 +331,14 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, *_: object) -> Any:
         root, _, stem = name.partition(".")
-        package = any(other.startswith(f"{stem}." if stem else "") for other in self.texts if other != stem)
-        return importlib.util.spec_from_loader(name, self, is_package=package) if root == "bnncert_check" else None
+        package = any(
+            other.startswith(f"{stem}." if stem else "") for other in self.texts if other != stem
+        )
+        return (
+            importlib.util.spec_from_loader(name, self, is_package=package)
+            if root == "bnncert_check"
+            else None
+        )
 
     def exec_module(self, module: ModuleType) -> None:
         exec(_compiled(self.texts[module.__name__.partition(".")[2]]), module.__dict__)
@@ -385,16 +395,29 @@ class Problem:
         def entry(layer: Any) -> dict[str, Any]:
             if isinstance(layer, tuple):
                 return {"type": "Dense", "inputs": layer[0], "outputs": layer[1], "bias": True}
-            return {"type": layer} if isinstance(layer, str) else {"type": "LeakyReLU", "slope": layer}
+            return (
+                {"type": layer} if isinstance(layer, str) else {"type": "LeakyReLU", "slope": layer}
+            )
 
         return {"input_shape": [len(self.x)], "layers": [entry(layer) for layer in self.layers]}
 
     def write(self, path: Path) -> None:
         """The posterior."""
-        shapes = [shape for layer in self.layers if isinstance(layer, tuple) for shape in (layer, layer[1:])]
-        header: dict[str, Any] = {"schema": "bnncert-posterior/1", "network": self.network, "family": self.family}
+        shapes = [
+            shape
+            for layer in self.layers
+            if isinstance(layer, tuple)
+            for shape in (layer, layer[1:])
+        ]
+        header: dict[str, Any] = {
+            "schema": "bnncert-posterior/1",
+            "network": self.network,
+            "family": self.family,
+        }
         tensors, mixture = {}, len(self.components) > 1
-        for i, (name, values) in ((i, item) for i, part in enumerate(self.components) for item in part.items()):
+        for i, (name, values) in (
+            (i, item) for i, part in enumerate(self.components) for item in part.items()
+        ):
             flat = np.array(values, float).T if name == "samples" else np.array(values, float)
             parts = np.split(flat, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
             for k, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
@@ -415,11 +438,25 @@ class Problem:
             return [np.array(value, float) for value in values]
 
         parts = zip(self._families, self.components, strict=True)
-        own = [digest({"family": family, "tensors": list(p)}, arrays(*p.values())) for family, p in parts]
-        mixture = {"family": "mixture", "weights": [weight.hex() for weight in self.weights], "components": own}
-        ends = [[np.array(self.x) - self.eps], [np.array(self.x) + self.eps]] if self.norm == "box" else [[self.eps]]
+        own = [
+            digest({"family": family, "tensors": list(p)}, arrays(*p.values()))
+            for family, p in parts
+        ]
+        mixture = {
+            "family": "mixture",
+            "weights": [weight.hex() for weight in self.weights],
+            "components": own,
+        }
+        ends = (
+            [[np.array(self.x) - self.eps], [np.array(self.x) + self.eps]]
+            if self.norm == "box"
+            else [[self.eps]]
+        )
         question = arrays([self.x], *ends, [self.rows], [self.offsets])
-        found = {"architecture": digest(self.network), "posterior": digest(mixture) if own[1:] else own[0]}
+        found = {
+            "architecture": digest(self.network),
+            "posterior": digest(mixture) if own[1:] else own[0],
+        }
         found["specification"] = digest({"norm": self.norm, "clip": self.clip}, question)
         return found | {"problem": digest(list(found.values()))}
 
@@ -438,20 +475,29 @@ class Case:
 
     @property
     def claims(self) -> dict[str, Claim]:
-        return {f"false{i}": claim for i, claim in enumerate(self.false)} | ({"true": self.true} if self.true else {})
+        return {f"false{i}": claim for i, claim in enumerate(self.false)} | (
+            {"true": self.true} if self.true else {}
+        )
 
     def write(self, folder: Path, number: int) -> None:
         problem, (kind, evidence, tensors) = self.problem, self.evidence
         problem.write(folder / f"{number}.posterior")
         question = {"x": problem.x, "rows": problem.rows, "offsets": problem.offsets}
-        arrays = {name: np.array(values, stored_as(name)) for name, values in (question | tensors).items()}
+        arrays = {
+            name: np.array(values, stored_as(name)) for name, values in (question | tensors).items()
+        }
         region = {"norm": problem.norm, "clip": problem.clip, "eps": float(problem.eps).hex()}
         if problem.norm == "box":
             region["eps"] = None
             arrays |= {"lower": arrays["x"] - problem.eps, "upper": arrays["x"] + problem.eps}
         for name, claim in self.claims.items():
             ends = [end if isinstance(end, str) else float(end).hex() for end in claim]
-            header = {"schema": "bnncert-certificate/1", "kind": kind, "evidence": evidence, "region": region}
+            header = {
+                "schema": "bnncert-certificate/1",
+                "kind": kind,
+                "evidence": evidence,
+                "region": region,
+            }
             said = dict(zip(("lower", "upper", "gap"), ends, strict=False))
             header |= {"digests": problem.digests, "claim": said} | self.changes
             save_file(arrays, folder / f"{number}.{name}", {"bnncert": json.dumps(header)})
@@ -469,14 +515,18 @@ def accepted(checker: Checker, folder: Path, number: int, name: str) -> bool:
         model = checker.read_model(folder / f"{number}.posterior")
     except checker.CannotCheck:
         return False
-    return bool(checker.check_certificate(folder / f"{number}.{name}", model).status == checker.ACCEPT)
+    return bool(
+        checker.check_certificate(folder / f"{number}.{name}", model).status == checker.ACCEPT
+    )
 
 
 def proof(t: float, own: bool = False) -> dict[str, Any]:
     return {"probability": (0.5).hex(), "t": t.hex(), "rows_optimised": own}
 
 
-def smooth(t: float = 3.0, point: Any = None, row: int = 0, weights: Any = (1.0,), **slopes: Any) -> Evidence:
+def smooth(
+    t: float = 3.0, point: Any = None, row: int = 0, weights: Any = (1.0,), **slopes: Any
+) -> Evidence:
     """Concentration; with a point also for the upper bound of every component. Slopes by the tensor's name."""
     upper = None if point is None else {"row": row, "failure": proof(t)}
     tensors: dict[str, Any] = {f"c0.{name}": values for name, values in slopes.items()}
@@ -495,7 +545,9 @@ def averaged(*weights: float, t: float = 5.0) -> Evidence:
 
 def boxes(*chosen: tuple[Any, float], rule: str = "cells", **union: Any) -> Evidence:
     """Boxes of so many spreads about a centre; without any the posterior's own."""
-    entries = [{"draw": i, "steps": steps} for i, (_, steps) in enumerate(chosen)] or [{"draw": None, "steps": 1}]
+    entries = [{"draw": i, "steps": steps} for i, (_, steps) in enumerate(chosen)] or [
+        {"draw": None, "steps": 1}
+    ]
     growth = {"step": 1.0, "rho": 0.0, "zero_gradient_only": False}
     evidence = {"bound": "lbp", "boxes": entries, "growth": growth, "union": {"rule": rule} | union}
     return "boxes", evidence, {f"center{i}": center for i, (center, _) in enumerate(chosen)}
@@ -510,11 +562,21 @@ def cdf(z: float) -> float:
 
 
 def case(
-    name: str, layers: Any, mean: Any, std: Any, proof: Evidence, most: Any, false: float, true: float = 0, **more: Any
+    name: str,
+    layers: Any,
+    mean: Any,
+    std: Any,
+    proof: Evidence,
+    most: Any,
+    false: float,
+    true: float = 0,
+    **more: Any,
 ) -> Case:
     """P_safe is at most `most`, so `false` is too high; `true` is not."""
     claim = (true, 1) if true else None
-    return Case(name, Problem(layers, fields(mean, std), **more), proof, (true, most), [(false, 1)], claim)
+    return Case(
+        name, Problem(layers, fields(mean, std), **more), proof, (true, most), [(false, 1)], claim
+    )
 
 
 LINE, RELU, LEAKY = ((1, 1),), ((1, 1), "ReLU", (1, 1)), ((1, 1), 0.5, (1, 1))
@@ -526,30 +588,86 @@ CANTELLI = VARIANCE / (VARIANCE + (MEAN - 41) ** 2)  # P(Σ|w_j| < 41) is below
 
 def line_cases() -> Iterator[Case]:
     """One layer: P_safe in closed form, or below Cantelli's bound."""
-    settings = [(4, 0, 10, 50, 1, 0), (0.1, 0, 0.1, 0.0125, 1, 0), (0, 1, 1, 1.25, 1, 0), (1, 0, 1, -5, -4, -15)]
-    for (w, b, x, bias, row, offset), sign in product(settings, (1, -1)):  # one of the two bounds is sharp
-        problem = Problem(LINE, fields([0, sign * bias], [w, b]), [x], rows=[[row]], offsets=[sign * offset])
+    settings = [
+        (4, 0, 10, 50, 1, 0),
+        (0.1, 0, 0.1, 0.0125, 1, 0),
+        (0, 1, 1, 1.25, 1, 0),
+        (1, 0, 1, -5, -4, -15),
+    ]
+    for (w, b, x, bias, row, offset), sign in product(
+        settings, (1, -1)
+    ):  # one of the two bounds is sharp
+        problem = Problem(
+            LINE, fields([0, sign * bias], [w, b]), [x], rows=[[row]], offsets=[sign * offset]
+        )
         p = cdf(1.25 * sign)
         true = (p - 1e-9, 1) if sign > 0 else (0, p + 1e-9)
-        yield Case("a Gaussian sum", problem, smooth(point=[x]), (p, p), [(p + 1e-9, 1), (0, p - 1e-9)], true)
+        yield Case(
+            "a Gaussian sum",
+            problem,
+            smooth(point=[x]),
+            (p, p),
+            [(p + 1e-9, 1), (0, p - 1e-9)],
+            true,
+        )
     p, two = 2 * cdf(1) - 1, {"rows": [[1], [-1]], "offsets": [1, 1]}
     yield case("|b| < 1", LINE, [0, 0], [0, 1], smooth(), p, p + 1e-9, p - 1e-9, **two)
     yield case("nine σ", LINE, [0, 9], [0, 1], smooth(), 1 - Fraction(1, 10**19), 1, 1 - 2 * U)
     for norm in ("linf", "l2", "l1"):
         p, problem = 2 * cdf(1.5) - 1, Problem(LINE, fields([0, 0.3], [0.1, 0]), eps=2, norm=norm)
-        yield Case(f"|w| < 3/2 σ, {norm}", problem, smooth(), (p, p), [(0.9, 1), (0, 0.8)], (0.75, 1))
+        yield Case(
+            f"|w| < 3/2 σ, {norm}", problem, smooth(), (p, p), [(0.9, 1), (0, 0.8)], (0.75, 1)
+        )
     yield case("m is negative", LINE, [0, 0.05], [1, 0], smooth(), 2 * cdf(0.05) - 1, 0.2, eps=1)
     for n, bias, eps, norm, p in (
         (64, 41, 1, "linf", CANTELLI),
-        (100, 14, 2, "l2", 200 / (200 + 51**2)),  # Cantelli again: |w|² < 49, of mean 100 and variance 200
+        (
+            100,
+            14,
+            2,
+            "l2",
+            200 / (200 + 51**2),
+        ),  # Cantelli again: |w|² < 49, of mean 100 and variance 200
         (100, 5, 2, "l1", (2 * cdf(2.5) - 1) ** 100),
     ):
         mean, std = [0] * n + [bias], [1] * n + [0]
-        yield case(f"eps |w| < b, {norm}", ((n, 1),), mean, std, smooth(), p, 0.5, x=[0] * n, eps=eps, norm=norm)
+        yield case(
+            f"eps |w| < b, {norm}",
+            ((n, 1),),
+            mean,
+            std,
+            smooth(),
+            p,
+            0.5,
+            x=[0] * n,
+            eps=eps,
+            norm=norm,
+        )
     for (norm, bias), evidence in product((("l2", 2.4), ("l1", 1.5)), (smooth(), boxes())):
-        yield case("2|(1, 1)| > b", ((2, 1),), [1, 1, bias], 0, evidence, 0, 0.5, x=[0, 0], eps=2, norm=norm)
+        yield case(
+            "2|(1, 1)| > b",
+            ((2, 1),),
+            [1, 1, bias],
+            0,
+            evidence,
+            0,
+            0.5,
+            x=[0, 0],
+            eps=2,
+            norm=norm,
+        )
     for trap, evidence in product(TRAPS, (smooth(), boxes())):
-        yield case("cancels", ((1, 3),), [0] * 3 + [*trap], 0, evidence, 0, 0.5, rows=[[1] * 3], offsets=[0.5])
+        yield case(
+            "cancels",
+            ((1, 3),),
+            [0] * 3 + [*trap],
+            0,
+            evidence,
+            0,
+            0.5,
+            rows=[[1] * 3],
+            offsets=[0.5],
+        )
 
 
 def hidden_cases() -> Iterator[Case]:
@@ -557,7 +675,9 @@ def hidden_cases() -> Iterator[Case]:
     mean, std, p = [0] * 10 + [-2 - 1e-6] * 10, [0] * 10 + [1] * 10 + [0] * 11, cdf(2 + 3e-6) ** 10
     flat = {"lower_slopes1": [0] * 10, "upper_slopes1": [0] * 10}
     layers: Any = ((1, 10), "ReLU", (10, 1))
-    yield case("ReLUs off", layers, [*mean, *[-1e6] * 10, 1], std, smooth(2.0, **flat), p, 0.8, 0.77)
+    yield case(
+        "ReLUs off", layers, [*mean, *[-1e6] * 10, 1], std, smooth(2.0, **flat), p, 0.8, 0.77
+    )
     flat |= {"lower_slopes3": [0], "upper_slopes3": [0]}
     layers, mean, std = (*layers, "ReLU", (1, 1)), [*mean, *[1e6] * 10, 0, -1, 1], [*std, 0, 0]
     yield case("ReLUs off and another layer", layers, mean, std, smooth(2.0, **flat), p, 0.8, 0.7)
@@ -567,33 +687,65 @@ def hidden_cases() -> Iterator[Case]:
         ([[-1]], [0.1], cdf(0.1), 0.6, 0),
         ([[1]], [0.05], cdf(0.1), 0.6, 0),
     ):
-        yield case("z of one neuron", LEAKY, mean, std, flat, most, false, true, rows=rows, offsets=offsets)
-    yield case("steep lines on a ReLU that is off", RELU, [0, -5, -1, -1], std, smooth(**STEEP), 0, 0.5)
-    yield case("a LeakyReLU is never off", LEAKY, [0, -5, 1, 1], [0, 0.1, 0, 0], smooth(**FLAT), 1e-99, 0.5)
-    yield case("a ReLU that may be on", RELU, [0, 1, -1, 1.5], std, smooth(2.0, **FLAT), cdf(0.5), 0.9)
-    yield case("noise of two layers", LEAKY, [0, 10, 0, 1], [0, 1e-6, 0, 1], smooth(5.0, **FLAT), cdf(1), 0.9, 0.841)
+        yield case(
+            "z of one neuron", LEAKY, mean, std, flat, most, false, true, rows=rows, offsets=offsets
+        )
+    yield case(
+        "steep lines on a ReLU that is off", RELU, [0, -5, -1, -1], std, smooth(**STEEP), 0, 0.5
+    )
+    yield case(
+        "a LeakyReLU is never off", LEAKY, [0, -5, 1, 1], [0, 0.1, 0, 0], smooth(**FLAT), 1e-99, 0.5
+    )
+    yield case(
+        "a ReLU that may be on", RELU, [0, 1, -1, 1.5], std, smooth(2.0, **FLAT), cdf(0.5), 0.9
+    )
+    yield case(
+        "noise of two layers",
+        LEAKY,
+        [0, 10, 0, 1],
+        [0, 1e-6, 0, 1],
+        smooth(5.0, **FLAT),
+        cdf(1),
+        0.9,
+        0.841,
+    )
     noisy, t = [1, 0, 0, 0], smooth(-0.7, **FLAT)
     yield case("t is negative", RELU, [0, -0.1, -1000, 1], noisy, t, 2 * cdf(0.101) - 1, 0.2, eps=1)
     own = smooth(lower_slopes1=[0], upper_slopes1=[1], row_slopes1=[[1]])
-    yield case("rows with slopes of their own", RELU, [1, 0, 1, -1.5], 0, own, 0, 0.5, x=[1.5], eps=0.5)
+    yield case(
+        "rows with slopes of their own", RELU, [1, 0, 1, -1.5], 0, own, 0, 0.5, x=[1.5], eps=0.5
+    )
     mean, std = [*np.eye(64).ravel(), *[0] * 128, 41], [0] * 64 * 65 + [1] * 64 + [0]
-    half, layers = smooth(lower_slopes1=[0.5] * 64, upper_slopes1=[0.5] * 64), ((64, 64), 0.5, (64, 1))
+    half, layers = (
+        smooth(lower_slopes1=[0.5] * 64, upper_slopes1=[0.5] * 64),
+        ((64, 64), 0.5, (64, 1)),
+    )
     yield case("Σ|w| < b, hidden", layers, mean, std, half, CANTELLI, 0.5, x=[-0.5] * 64, eps=1.5)
 
 
 def shared_cases() -> Iterator[Case]:
     """Low-rank noise η, shared between weights."""
     p, half = 2 * cdf(1.5) - 1 + 1e-6, smooth(5.0, lower_slopes1=[0.5], upper_slopes1=[0.5])
-    cancelling = [[2.0**42], [2.0**43 * 1017 * U], [-(2.0**42)], *[[0]] * 998]  # dot_down gives about 0
+    cancelling = [
+        [2.0**42],
+        [2.0**43 * 1017 * U],
+        [-(2.0**42)],
+        *[[0]] * 998,
+    ]  # dot_down gives about 0
     sums = [[[0]] * 3 + [[value] for value in trap] for trap in TRAPS]
     for layers, mean, std, factor, evidence, most, question in (
         (LINE, [0, 1.5], [1e-9, 0], [[1, 1e-9], [0, 0]], smooth(), p, {"eps": 1}),
         (LEAKY, [1, 0, 0, 1.5], 0, [[0], [1e-9], [1], [0]], half, p, {"x": [-0.5], "eps": 1.5}),
         (LEAKY, [0, 100, 1, -98], 0, [[0], [1], [0], [1]], smooth(5.0, **STEEP), cdf(1), {}),
-        *((((1, 3),), [0] * 6, 0, v, smooth(), cdf(0.5), {"rows": [[1] * 3], "offsets": [0.5]}) for v in sums),
+        *(
+            (((1, 3),), [0] * 6, 0, v, smooth(), cdf(0.5), {"rows": [[1] * 3], "offsets": [0.5]})
+            for v in sums
+        ),
         (((1000, 1),), [0] * 1000 + [0.5], 0, cancelling, smooth(), 0.7, {"x": [1] * 1000}),
     ):
-        problem = Problem(layers, fields(mean, std, factor=factor), family="low-rank-normal", **question)
+        problem = Problem(
+            layers, fields(mean, std, factor=factor), family="low-rank-normal", **question
+        )
         yield Case("shared noise", problem, evidence, (0, most), [(0.9, 1)])
 
 
@@ -607,8 +759,16 @@ def leaves(neuron: int, paths: Any, multipliers: Any) -> Evidence:
 
 def in_two(at: float) -> Evidence:
     """The region cut at a point, with the same slopes on both sides."""
-    kind, _, tensors = smooth(**{f"{side}{name}_slopes1": [0, 0] for side in (0, 1) for name in ("lower", "upper")})
-    cut = {"probability": (0.5).hex(), "dimension": 0, "at": at.hex(), "below": proof(3.0), "above": proof(3.0)}
+    kind, _, tensors = smooth(
+        **{f"{side}{name}_slopes1": [0, 0] for side in (0, 1) for name in ("lower", "upper")}
+    )
+    cut = {
+        "probability": (0.5).hex(),
+        "dimension": 0,
+        "at": at.hex(),
+        "below": proof(3.0),
+        "above": proof(3.0),
+    }
     return kind, {"components": [{"weight": (1.0).hex(), "lower": cut, "upper": None}]}, tensors
 
 
@@ -638,10 +798,21 @@ def mixture_cases() -> Iterator[Case]:
         ((0.3, 0.7), (1, -1), (p, p), [(high, 1), (0, low)], (low, high)),
     ):
         problem = Problem(LINE, tuple(fields([0, y])[0] for y in outputs), weights=weights)
-        yield Case(f"a mixture of {weights}", problem, smooth(point=[0], weights=weights), truth, false, true)
+        yield Case(
+            f"a mixture of {weights}",
+            problem,
+            smooth(point=[0], weights=weights),
+            truth,
+            false,
+            true,
+        )
     laws = ({"samples": [[0, 1]]}, fields([0, -1])[0])
     odd = Problem(LINE, laws, weights=(0.01, 0.99), families=("empirical", "normal"))
-    safe = ("networks", {"networks": 1, "verified": [0], "refuted": []}, {"points": np.zeros((1, 1))})
+    safe = (
+        "networks",
+        {"networks": 1, "verified": [0], "refuted": []},
+        {"points": np.zeros((1, 1))},
+    )
     yield Case("a network and more", odd, safe, (0.01, 0.01), [(0.9, 1)])
     yield Case("its mean", odd, ("mean", {"networks": 1}, {}), (-0.98, -0.98), [(0.9, 1.1)])
 
@@ -649,8 +820,14 @@ def mixture_cases() -> Iterator[Case]:
 def box_cases() -> Iterator[Case]:
     """y = w + b: with w ~ N(0, 1) and b = 0 safe iff w > 0, unless said otherwise."""
     right, left = ([1.55, 0], 1.45), ([-1.55, 0], 1.45)
-    apart: dict[str, Any] = {"cells": [{"parent": i, "cuts": []} for i in range(2)], "separators": [[1, 0, 0]]}
-    beyond: dict[str, Any] = {"cells": [{"parent": 0, "cuts": [[0, "-0x2p0", "0x2p0"]]}], "separators": []}
+    apart: dict[str, Any] = {
+        "cells": [{"parent": i, "cuts": []} for i in range(2)],
+        "separators": [[1, 0, 0]],
+    }
+    beyond: dict[str, Any] = {
+        "cells": [{"parent": 0, "cuts": [[0, "-0x2p0", "0x2p0"]]}],
+        "separators": [],
+    }
     touching = boxes(right, right, **apart | {"separators": [[1, 0, 1]]})
     four = [([1.55, 0], steps) for steps in (1.45, 1.44, 1.43, 1.42)]
     for name, evidence, true, row in (
@@ -673,14 +850,27 @@ def box_cases() -> Iterator[Case]:
     yield case("two rows, one negative", LINE, [0, 0], [1, 0], boxes(right), 0, 0.4, x=[1], **rows)
     for row, evidence in product(permutations((1e200, -2e200)), (boxes(), smooth())):
         yield case("overflow", ((1, 2),), [0, 0, 1e200, 1e200], 0, evidence, 0, 1, rows=[row])
-    problem = Problem(LINE, ({"loc": [0, 0], "scale": [1, 0], "df": [1e99, 1]},), [1], family="student-t")
+    problem = Problem(
+        LINE, ({"loc": [0, 0], "scale": [1, 0], "df": [1e99, 1]},), [1], family="student-t"
+    )
     yield Case("a mass of NaN", problem, boxes(right), (0, 0.5), [(0.6, 1)])
-    yield Case("a negative σ", Problem(LINE, fields([0, 1], [-1, 0])), boxes(([0, 1], 0)), None, [(1, 1)])
+    yield Case(
+        "a negative σ", Problem(LINE, fields([0, 1], [-1, 0])), boxes(([0, 1], 0)), None, [(1, 1)]
+    )
     yield case("a LeakyReLU of slope 2", ((1, 1), 2.0, (1, 1)), [0, 1, -1, 1.5], 0, boxes(), 0, 1)
     c, s, low = 2.0**-40 + 2.0**-55, 2.0**-38 + 2.0**-53, 2.0**-40 + 2.0**-55 + 2.0**-80
-    parents = [([(end + start) / 2, -c], (end - start) / 4) for start, end in ((low, 2.0**-37), (2.0**-39, 4.0))]
-    cells = [{"parent": i, "cuts": [[0, *ends]]} for i, ends in enumerate(pairwise((low.hex(), s.hex(), "0x4p0")))]
-    problem, p = Problem(LINE, ({"low": [0, -c], "high": [4, -c]},), [1], family="uniform"), 1 - Fraction(c) / 4
+    parents = [
+        ([(end + start) / 2, -c], (end - start) / 4)
+        for start, end in ((low, 2.0**-37), (2.0**-39, 4.0))
+    ]
+    cells = [
+        {"parent": i, "cuts": [[0, *ends]]}
+        for i, ends in enumerate(pairwise((low.hex(), s.hex(), "0x4p0")))
+    ]
+    problem, p = (
+        Problem(LINE, ({"low": [0, -c], "high": [4, -c]},), [1], family="uniform"),
+        1 - Fraction(c) / 4,
+    )
     false, evidence = 1 - 2.0**-42, boxes(*parents, cells=cells, separators=[[1, 0, 0]])
     yield Case("w > c to the last bit", problem, evidence, (p, p), [(false, 1)], (false - U, 1))
 
@@ -694,7 +884,9 @@ def form_cases() -> Iterator[Case]:
     problem = Problem(RELU, fields([0, 1, -1, 1.5], [0, 0.1, 0, 0]))
     yield Case("a true claim", problem, smooth(**STEEP), (0.9, 1), [], (0.9, 1))
     yield Case("no probabilities", problem, smooth(**STEEP), None, [(-1, 2)])
-    yield Case("a slope above 1", problem, smooth(**STEEP | {"lower_slopes1": [1.5]}), None, [(0.9, 1)])
+    yield Case(
+        "a slope above 1", problem, smooth(**STEEP | {"lower_slopes1": [1.5]}), None, [(0.9, 1)]
+    )
     yield Case("a negative radius", replace(far, x=[9.0], eps=-1.0), boxes(), None, [(1, 1)])
     yield Case("no points", replace(far, clip=(5.0, 4.0)), boxes(), None, [(1, 1)])
     for name in problem.digests:
@@ -705,7 +897,9 @@ def form_cases() -> Iterator[Case]:
     rival = Problem(((1, 3),), fields([0, 0, 0, 1, 0, 2]), rows=[[1, -1, 0]], eps=0.0)
     yield Case("one rival", rival, smooth(), (1, 1), [], (0.9, 1))
     problem, p, half = Problem(LINE, fields([0, 0.5], [0, 1])), cdf(0.5), "0x0.1p+3"
-    yield Case("0x0.7p+1 is 7/8", problem, smooth(), (p, p), [("0x0.7p+1", "0x1p0")], (half, "0x1p0"))
+    yield Case(
+        "0x0.7p+1 is 7/8", problem, smooth(), (p, p), [("0x0.7p+1", "0x1p0")], (half, "0x1p0")
+    )
 
 
 def predictive_cases() -> Iterator[Case]:
@@ -714,12 +908,25 @@ def predictive_cases() -> Iterator[Case]:
     share, lead = math.exp(3) / (math.exp(3) + 1), math.tanh(1.5)
     near = share - 1e-3, share + 1e-3
     problem = Problem(two, fields([0, 0, 3, 0], [0, 0, 0.01, 0.01]), rows=[[1, -1]], offsets=[0])
-    yield Case("a softmax", problem, averaged(), near, [(0, 0.9, -1), (0.96, 1, -1)], (0.94, 0.96, lead - 0.01))
+    yield Case(
+        "a softmax",
+        problem,
+        averaged(),
+        near,
+        [(0, 0.9, -1), (0.96, 1, -1)],
+        (0.94, 0.96, lead - 0.01),
+    )
     yield Case("a lead", problem, averaged(), None, [(0, 1, lead + 0.01)])
     many = replace(problem, rows=[[1, -1]] * 1000, offsets=[0] * 1000)
     yield Case("a rival a thousand times", many, averaged(), (share, share), [(0, 0.03, -1)])
     listed = replace(many, family="empirical", components=({"samples": [[0, 0, 3, 0]]},))
-    yield Case("the same of networks", listed, ("softmax", {"networks": 1}, {}), (share, share), [(0, 0.03, -1)])
+    yield Case(
+        "the same of networks",
+        listed,
+        ("softmax", {"networks": 1}, {}),
+        (share, share),
+        [(0, 0.03, -1)],
+    )
     share = math.exp(2) / (math.exp(2) + 2 * math.e)
     problem = Problem(three, fields([0, 0, 0, 2, 1, 1]), rows=[[1, -1, 0]], offsets=[0])
     yield Case("a rival left out", problem, averaged(), (share, share), [(0.7, 1, -1)])
@@ -727,9 +934,20 @@ def predictive_cases() -> Iterator[Case]:
     yield Case("rows that are no duel", doubled, averaged(), (share, share), [(0.9, 1, -1)])
     _, evidence, _ = averaged()
     mean = Problem(LINE, fields([0, 0.5], [0, 0.01]))
-    yield Case("a mean", mean, ("mean", evidence, {}), (0.5, 0.5), [(0.6, 1), (0, 0.4)], (0.25, 0.75))
-    listed = Problem(two, ({"samples": [[0, 0, 3, 0], [0, 0, 0, 3]]},), rows=[[1, -1]], family="empirical")
-    yield Case("two networks", listed, ("softmax", {"networks": 2}, {}), (0.5, 0.5), [(0.9, 1, -1)], (0.49, 0.51, -1))
+    yield Case(
+        "a mean", mean, ("mean", evidence, {}), (0.5, 0.5), [(0.6, 1), (0, 0.4)], (0.25, 0.75)
+    )
+    listed = Problem(
+        two, ({"samples": [[0, 0, 3, 0], [0, 0, 0, 3]]},), rows=[[1, -1]], family="empirical"
+    )
+    yield Case(
+        "two networks",
+        listed,
+        ("softmax", {"networks": 2}, {}),
+        (0.5, 0.5),
+        [(0.9, 1, -1)],
+        (0.49, 0.51, -1),
+    )
 
 
 def network_cases() -> Iterator[Case]:
@@ -737,12 +955,22 @@ def network_cases() -> Iterator[Case]:
     problem = Problem(LINE, ({"samples": [[0, 1], [0, 2], [0, -1], [0, -2]]},), family="empirical")
 
     def evidence(verified: Any, refuted: Any, point: float = 0.0) -> Evidence:
-        return "networks", {"networks": 4, "verified": verified, "refuted": refuted}, {"points": [[point]]}
+        return (
+            "networks",
+            {"networks": 4, "verified": verified, "refuted": refuted},
+            {"points": [[point]]},
+        )
 
     good = evidence([0, 1], [[2, 0, 0], [3, 0, 0]])
     yield Case("a list", problem, good, (0.5, 0.5), [(0.75, 1), (0, 0.25)], (0.5, 0.5))
     yield Case("an unsafe one", problem, evidence([0, 1, 2], []), (0.5, 0.5), [(0.75, 1)])
-    yield Case("a safe one", problem, evidence([], [[1, 0, 0], [2, 0, 0], [3, 0, 0]]), (0.5, 0.5), [(0, 0.25)])
+    yield Case(
+        "a safe one",
+        problem,
+        evidence([], [[1, 0, 0], [2, 0, 0], [3, 0, 0]]),
+        (0.5, 0.5),
+        [(0, 0.25)],
+    )
     yield Case("one twice", problem, evidence([0, 1, 1], []), (0.5, 0.5), [(0.75, 1)])
     steep = replace(problem, components=({"samples": [[1, 1]] * 4},))
     yield Case("at a point elsewhere", steep, evidence([], [[0, 0, 0]], -9.0), (1, 1), [(0, 0.75)])
@@ -756,14 +984,36 @@ def width_cases() -> Iterator[Case]:
         yield case("slopes of nothing", layers, [-100, 1], 0.01, evidence, 0, 0.999, x=[1], eps=0.1)
         kind, found, tensors = smooth(lower_slopes0=[1.0], upper_slopes0=[1.0])
         found["components"][0]["lower"] |= {"trees": [{"row": 0, "scale": None}]}
-        none = {"c0.open": np.zeros(0), "c0.tree0.paths": np.zeros((1, 0)), "c0.tree0.slopes": np.zeros((1, 0))}
+        none = {
+            "c0.open": np.zeros(0),
+            "c0.tree0.paths": np.zeros((1, 0)),
+            "c0.tree0.slopes": np.zeros((1, 0)),
+        }
         tensors |= none | {"c0.tree0.multipliers": np.zeros((1, 0))}
-        yield case("a tree about nothing", layers, [-100, 1], 0.01, (kind, found, tensors), 0, 0.999, x=[1], eps=0.1)
+        yield case(
+            "a tree about nothing",
+            layers,
+            [-100, 1],
+            0.01,
+            (kind, found, tensors),
+            0,
+            0.999,
+            x=[1],
+            eps=0.1,
+        )
 
 
 @cache
 def cases() -> list[Case]:
-    groups = (line_cases, hidden_cases, shared_cases, tree_cases, mixture_cases, box_cases, form_cases)
+    groups = (
+        line_cases,
+        hidden_cases,
+        shared_cases,
+        tree_cases,
+        mixture_cases,
+        box_cases,
+        form_cases,
+    )
     groups += (predictive_cases, network_cases, width_cases)
     return [one for group in groups for one in group()]
 
@@ -794,11 +1044,18 @@ def sums(checker: Checker) -> None:
         never_above(-true, ar.dot_up(-a, b)[0], "dot_up")
         layer = checker.layers.Dense(0, len(b), True, 0)
         error = checker.layers.pull_error(layer, size[1].T, size[0])
-        never_above(abs(Fraction(layer.pull(b[None], a[:1])[0, 0]) - true), error[0, 0], "pull_error")
-        never_above(inner(size[0], b), checker.layers.pull_up(layer, size[1].T, size[0])[0, 0], "pull_up")
+        never_above(
+            abs(Fraction(layer.pull(b[None], a[:1])[0, 0]) - true), error[0, 0], "pull_error"
+        )
+        never_above(
+            inner(size[0], b), checker.layers.pull_up(layer, size[1].T, size[0])[0, 0], "pull_up"
+        )
     for k in range(1, 20):
         never_above(Fraction(k), Fraction(float(ar.sqrt_up(np.array(float(k))))) ** 2, "sqrt_up")
-        for ball, low, high in ((arb(k) / 3, Fraction(k, 3), Fraction(k, 3)), (arb(k, 0.25), k - 0.25, k + 0.25)):
+        for ball, low, high in (
+            (arb(k) / 3, Fraction(k, 3), Fraction(k, 3)),
+            (arb(k, 0.25), k - 0.25, k + 0.25),
+        ):
             never_above(ar.lower_float(ball), low, "lower_float")
             never_above(high, ar.upper_float(ball), "upper_float")
 
@@ -810,15 +1067,24 @@ def regions(checker: Checker) -> None:
     rows, x = random_floats(1, 9, 4), random_floats(2, 4)
     for eps in (0.1, 0.3, 2.5):
         stored = checker.grammar.Tensors({"x": x})
-        region = checker.region.read_region({"norm": "linf", "clip": None, "eps": eps.hex()}, stored, (4,))
+        region = checker.region.read_region(
+            {"norm": "linf", "clip": None, "eps": eps.hex()}, stored, (4,)
+        )
         for low, high, c in zip(*map(exact, (region.lower, region.upper, x)), strict=True):
             never_above(max(low - c + Fraction(eps), c + Fraction(eps) - high), 0, "ends")
         for row, bound in zip(rows, region.minimum(rows), strict=True):
             never_above(bound, inner(row, x) - Fraction(eps) * sum(map(abs, exact(row))), "minimum")
-    for norm, point in {"linf": (1.25, 2.0), "l2": (1.5, 1.5), "l1": (1.5, 1.25), "box": (0.5, 9.0)}.items():
+    for norm, point in {
+        "linf": (1.25, 2.0),
+        "l2": (1.5, 1.5),
+        "l1": (1.5, 1.25),
+        "box": (0.5, 9.0),
+    }.items():
         region = checker.region.Region(norm, np.ones(2), 0.5, np.zeros(2), np.full(2, 3.0))
         never(region.contains(np.array(point)), f"a point outside, {norm}")
-        touching = checker.region.Region(norm, np.ones(2), 0.5, np.array([1.5, -9.0]), np.full(2, 9.0))
+        touching = checker.region.Region(
+            norm, np.ones(2), 0.5, np.array([1.5, -9.0]), np.full(2, 9.0)
+        )
         never(touching.is_empty, f"a part that meets the region, {norm}")
 
 
@@ -833,14 +1099,19 @@ def activation_lines(checker: Checker) -> None:
     ends = [*np.sort(random_floats(3, 30, 2)).tolist(), (-1e70, 0.0), (0.0, 1e70)]
     slopes = [*(np.abs(random_floats(4, 30, 2)) / 2).tolist(), (1e-60, 1e-60), (1e-60, 1e-60)]
     for (kind, f), ((l, u), pair) in product(curves.items(), list(zip(ends, slopes, strict=True))):
-        activation, arrays = checker.layers.Activation(*kind, 1, 1), np.array([l, u, *pair])[:, None]
+        activation, arrays = (
+            checker.layers.Activation(*kind, 1, 1),
+            np.array([l, u, *pair])[:, None],
+        )
         found, image = (
             checker.activations.lines(activation, *arrays),
             checker.activations.image(activation, *arrays[:2]),
         )
         numbers = (found.lower_slope, found.lower, found.upper_slope, found.upper, *image)
         a, b, c, d, low, high = (mpf(float(value[0])) for value in numbers)
-        for z in map(mpf, {l, u, min(max(l, 0.0), u), *np.linspace(max(l, -50), min(u, 50), 6).tolist()}):
+        for z in map(
+            mpf, {l, u, min(max(l, 0.0), u), *np.linspace(max(l, -50), min(u, 50), 6).tolist()}
+        ):
             never_above(max(a * z + b, low), f(z), f"lower line or end of {kind}")
             never_above(f(z), min(c * z + d, high), f"upper line or end of {kind}")
 
@@ -849,22 +1120,34 @@ def steps(checker: Checker) -> None:
     """One step back: rows·z is at least new rows·h + constant at every corner, with the worst weights there."""
     li = checker.linear
     for seed, shift in product(range(4), (0.0, 4.0, -4.0)):
-        h = np.sort(random_floats(seed, 2, 2) + shift, 0) * (1 if shift else np.array([[0.001], [1]]))
+        h = np.sort(random_floats(seed, 2, 2) + shift, 0) * (
+            1 if shift else np.array([[0.001], [1]])
+        )
         rows, slopes = random_floats(seed + 90, 2, 3), np.abs(random_floats(seed + 200, 2, 2)) / 2
         _step_holds(li, h, np.sort(random_floats(seed + 50, 2, 3, 3), 0), rows)
-        middles = (*li._chord_of_magnitude(li.Interval(*h)), *checker.linear.center_radius(li.Interval(*h)))
-        for low, high, kappa, delta, center, radius in zip(*map(exact, (*h, *middles)), strict=True):
+        middles = (
+            *li._chord_of_magnitude(li.Interval(*h)),
+            *checker.linear.center_radius(li.Interval(*h)),
+        )
+        for low, high, kappa, delta, center, radius in zip(
+            *map(exact, (*h, *middles)), strict=True
+        ):
             never_above(max(abs(end) - kappa * end for end in (low, high)), delta, "chord")
             never_above(max(high - center, center - low), radius, "radius")
         lines = checker.activations.Lines(slopes[0], np.zeros(2), slopes[1], np.zeros(2))
         found = li.ActivationStep(lines, li.Interval(*h)).pull(rows[:, :2])
-        for (row, new, constant), z in product(zip(rows[:, :2], *found, strict=True), product(*h.T.tolist())):
+        for (row, new, constant), z in product(
+            zip(rows[:, :2], *found, strict=True), product(*h.T.tolist())
+        ):
             chosen = [low if a > 0 else high for a, low, high in zip(row, *slopes, strict=True)]
             value = sum(a * s * p for a, s, p in zip(*map(exact, (row, chosen, z)), strict=True))
             never_above(inner(new, z) + Fraction(constant), value, "a step over activations")
     for seed in (357, 370, 3897):  # where γ without spare roundings is too small
         random = np.random.default_rng(seed)
-        h, weights = np.sort(random.uniform(0.5, 2, (2, 1)), 0), np.sort(random.uniform(-2, 2, (2, 2, 1)), 0)
+        h, weights = (
+            np.sort(random.uniform(0.5, 2, (2, 1)), 0),
+            np.sort(random.uniform(-2, 2, (2, 2, 1)), 0),
+        )
         weights[:, 1] = 0
         _step_holds(li, h, weights, random.uniform(-2, 2, (1, 1)))
 
@@ -872,7 +1155,9 @@ def steps(checker: Checker) -> None:
 def _step_holds(linear: Any, h: Any, weights: Any, rows: Any) -> None:
     layer = linear.Dense(h.shape[1], rows.shape[1], True, 0)
     found = linear.BoxStep(layer, *weights, linear.Interval(*h)).pull(rows)
-    for (row, new, constant), corner in product(zip(rows, *found, strict=True), product(*h.T.tolist())):
+    for (row, new, constant), corner in product(
+        zip(rows, *found, strict=True), product(*h.T.tolist())
+    ):
         terms = [p * a for p, a in product(exact([*corner, 1]), exact(row))]
         worst = sum(min(t * w, t * v) for t, w, v in zip(terms, *map(exact, weights), strict=True))
         never_above(inner(new, corner) + Fraction(constant), worst, "a step over weights")
@@ -887,12 +1172,18 @@ def walks(checker: Checker) -> None:
         kinds = checker.layers
         first, last = kinds.Dense(2, 3, True, 0), kinds.Dense(3, 2, True, 9)
         layers = (first, kinds.Activation("LeakyReLU", alpha, 3, 1), last)
-        region, box = checker.region.Region("box", x[0], math.inf, *x), checker.mass.WeightBox(flat, flat)
+        region, box = (
+            checker.region.Region("box", x[0], math.inf, *x),
+            checker.mass.WeightBox(flat, flat),
+        )
         network = model.Model(checker.network.chain((2,), layers), (), "", "")
         bounds = checker.linear.row_bounds(network, box, region, rows, offsets)
         w = exact(flat)
         for p, q in product(*map(exact, x.T)):
-            h = [max(z, Fraction(alpha) * z) for z in (p * w[o] + q * w[3 + o] + w[6 + o] for o in range(3))]
+            h = [
+                max(z, Fraction(alpha) * z)
+                for z in (p * w[o] + q * w[3 + o] + w[6 + o] for o in range(3))
+            ]
             y = [sum(h[i] * w[9 + 2 * i + o] for i in range(3)) + w[15 + o] for o in range(2)]
             for (a, b), offset, bound in zip(map(exact, rows), exact(offsets), bounds, strict=True):
                 never_above(bound, a * y[0] + b * y[1] + offset, "a walk")
@@ -905,17 +1196,24 @@ def graphs(checker: Checker) -> None:
     both = network.Network((1,), (first, second, layers.Add((1,), 2)), ((0,), (0,), (1, 2)))
     fields = {"mean": np.zeros(2), "std": np.ones(2)}
     shared = {"mean": np.zeros(2), "std": np.zeros(2), "factor": np.ones((2, 1))}
-    laws = {2**0.5: ("normal", fields), 2.0: ("low-rank-normal", shared)}  # by the σ of y = (w + v) x at x = 1
+    laws = {
+        2**0.5: ("normal", fields),
+        2.0: ("low-rank-normal", shared),
+    }  # by the σ of y = (w + v) x at x = 1
     proof = checker.proofs.Proof(2.0, {}, {}, {}, {})
     for sigma, law in laws.items():
         model, posterior = checker.model.Model(both, (), "", ""), checker.model.Posterior(*law)
         for low in (-1.0, 0.5):
             region = checker.region.Region("box", np.ones(1), 1.0, np.array([low]), np.ones(1))
-            found, _ = checker.proofs.functionals(model, posterior, region, np.ones((1, 1)), np.zeros(1), proof)
+            found, _ = checker.proofs.functionals(
+                model, posterior, region, np.ones((1, 1)), np.zeros(1), proof
+            )
             mean = -sigma * (2 / math.pi) ** 0.5 * (1 if low < 0 else 0.25)
             never_above(float(found[0][0]), mean + 1e-12, "E min (w + v) x")
             never_above(sigma - 1e-12, float(found[1][0]), "L of (w + v) x")
-        size = checker.predictive.output_norms(model, posterior, checker.region.point_region(np.ones(1)))
+        size = checker.predictive.output_norms(
+            model, posterior, checker.region.point_region(np.ones(1))
+        )
         never_above(sigma - 1e-12, float(size[0]), "sqrt(E (w + v)²)")
     _images(checker)
     _forks(checker)
@@ -927,7 +1225,9 @@ def _images(checker: Checker) -> None:
     layers, shape = checker.layers, (1, 1, 1)
     convolutions = [layers.Conv(shape, 1, (1, 1), (1, 1), (0, 0), False, k, k) for k in range(2)]
     relu, add = layers.Activation("ReLU", 0.0, 1, 2), layers.Add(shape, 3)
-    network = checker.network.Network(shape, (*convolutions, relu, add), ((0,), (0,), (0,), (1, 2, 3)))
+    network = checker.network.Network(
+        shape, (*convolutions, relu, add), ((0,), (0,), (0,), (1, 2, 3))
+    )
     h = checker.linear.Interval(np.ones(1), np.full(1, 2.0))
     law = checker.model.Posterior("normal", {"mean": np.zeros(2), "std": np.ones(2)})
     steps = [checker.functionals.noisy(layer, law, h, None) for layer in convolutions]
@@ -944,7 +1244,9 @@ def _forks(checker: Checker) -> None:
     """y = a h + b h + c x with h = x: rows a and b meet, and their sum is rounded."""
     layers = checker.layers
     dense = [layers.Dense(1, 1, False, k, k) for k in range(4)]
-    network = checker.network.Network((1,), (*dense, layers.Add((1,), 4)), ((0,), (1,), (1,), (0,), (2, 3, 4)))
+    network = checker.network.Network(
+        (1,), (*dense, layers.Add((1,), 4)), ((0,), (1,), (1,), (0,), (2, 3, 4))
+    )
     model = checker.model.Model(network, (), "", "")
     region = checker.region.Region("box", np.ones(1), math.inf, np.full(1, 0.9), np.ones(1))
     for seed in range(60):
@@ -965,9 +1267,14 @@ def _off(checker: Checker) -> None:
     first, second = layers.Dense(1, 1, False, 0, 0), layers.Dense(1, 1, False, 1, 2)
     nodes = (first, layers.Activation("ReLU", 0.0, 1, 1), second, layers.Add((1,), 3))
     network = checker.network.Network((1,), nodes, ((0,), (1,), (1,), (2, 3)))
-    law = checker.model.Posterior("normal", {"mean": np.array([-5.0, 0.0]), "std": np.array([0.01, 1.0])})
+    law = checker.model.Posterior(
+        "normal", {"mean": np.array([-5.0, 0.0]), "std": np.array([0.01, 1.0])}
+    )
     slopes = {1: np.zeros(1)}
-    proof, point = checker.proofs.Proof(6.0, slopes, slopes, {}, {}), checker.region.point_region(np.ones(1))
+    proof, point = (
+        checker.proofs.Proof(6.0, slopes, slopes, {}, {}),
+        checker.region.point_region(np.ones(1)),
+    )
     model = checker.model.Model(network, (), "", "")
     failure = checker.proofs.failure(model, law, point, np.ones((1, 1)), np.ones(1), proof)
     never_above(0.42, float(failure), "a failure where others read what is off")
@@ -985,7 +1292,10 @@ def tails(checker: Checker) -> None:
     z = np.concatenate([worst, (np.arange(1, 12000, 97) + 0.5) / 1024])
     bounds = checker.tails.normal_tails_up(z), checker.tails.normal_tails_down(z)
     for value, above, below, mean in zip(
-        z.tolist(), *bounds, checker.tails.expected_magnitude(2 * z, np.full(len(z), 2.0)), strict=True
+        z.tolist(),
+        *bounds,
+        checker.tails.expected_magnitude(2 * z, np.full(len(z), 2.0)),
+        strict=True,
     ):
         q = upper_tail(value)
         never_above(max(q - above, below - q), 0, "tail")
@@ -1001,11 +1311,17 @@ def true_means() -> dict[str, mpf]:
     """∫ v(s) dP(s) from above, by steps of 1/200: rows at least m - sL with probability P(s) = 1 - fails - 2 Q(s)."""
     grid = [mpf(k) / 200 for k in range(1601)]
     held = [max(mpf(0), 1 - mpf(FAILS) - 2 * upper_tail(float(s))) for s in grid]
-    found = [_shares([mpf(m) - s * mpf(slope) for m, slope in zip(MARGINS, SLOPES, strict=True)]) for s in grid]
+    found = [
+        _shares([mpf(m) - s * mpf(slope) for m, slope in zip(MARGINS, SLOPES, strict=True)])
+        for s in grid
+    ]
     means = {}
     for name, floor in MEANINGS.items():
         values = [shares[name] for shares in found]
-        steps = [(value - after) * p for value, after, p in zip(values, values[1:], held[1:], strict=False)]
+        steps = [
+            (value - after) * p
+            for value, after, p in zip(values, values[1:], held[1:], strict=False)
+        ]
         means[name] = floor + sum(steps) + (values[-1] - floor) * held[-1]
     return means
 
@@ -1022,8 +1338,12 @@ def means(checker: Checker) -> None:
     """Predictive means where the truth is known: levels by quadrature, moments and a mean by hand."""
     found = np.array(MARGINS), np.array(SLOPES)
     for name, floor in MEANINGS.items():
-        bound = checker.predictive.layered(found, arb(FAILS), getattr(checker.predictive, name), floor)
-        never_above(bound, arb(mpmath.nstr(true_means()[name], 40)) + arb(2) ** -30, f"levels of {name}")
+        bound = checker.predictive.layered(
+            found, arb(FAILS), getattr(checker.predictive, name), floor
+        )
+        never_above(
+            bound, arb(mpmath.nstr(true_means()[name], 40)) + arb(2) ** -30, f"levels of {name}"
+        )
     for margins in ([0.5, 2.0], [-1.0, 3.0], [-2.0, -0.25]):
         for name, true in _shares([mpf(m) for m in margins]).items():
             bound = getattr(checker.predictive, name)([*map(arb, margins)])
@@ -1036,19 +1356,29 @@ def _moments(checker: Checker) -> None:
     layers = checker.layers
     dense, relu = layers.Dense(1, 1, False, 0), layers.Activation("ReLU", 0.0, 1, 1)
     last = layers.Dense(1, 1, False, 1)
-    law = checker.model.Posterior("normal", {"mean": np.array([0.0, -1.0]), "std": np.array([1.0, 0.0])})
+    law = checker.model.Posterior(
+        "normal", {"mean": np.array([0.0, -1.0]), "std": np.array([1.0, 0.0])}
+    )
     model = checker.model.Model(checker.network.chain((1,), (dense, relu, last)), (), "", "")
     point = checker.region.point_region(np.ones(1))
     for t in (0.25, 0.5, 2.0):
         slopes = {1: np.array([0.5])}
         proof = checker.proofs.Proof(t, {1: np.zeros(1)}, slopes, {}, {})
-        bound = checker.predictive.direction_means(model, law, point, np.ones((1, 1)), (proof, proof))[0]
+        bound = checker.predictive.direction_means(
+            model, law, point, np.ones((1, 1)), (proof, proof)
+        )[0]
         never_above(bound, arb(-1) / (2 * arb.pi()).sqrt(), "a mean")
     norms = checker.predictive.output_norms
-    wide = checker.model.Posterior("normal", {"mean": np.array([0.0, 0.0]), "std": np.array([1.0, 3.0])})
+    wide = checker.model.Posterior(
+        "normal", {"mean": np.array([0.0, 0.0]), "std": np.array([1.0, 3.0])}
+    )
     never_above(4.5**0.5, norms(model, wide, point)[0], "E (relu(w) v)²")
     shared = {"mean": np.zeros(2), "std": np.zeros(2), "factor": np.ones((2, 1))}
-    never_above(1.5**0.5, norms(model, checker.model.Posterior("low-rank-normal", shared), point)[0], "E ξ⁴ / 2")
+    never_above(
+        1.5**0.5,
+        norms(model, checker.model.Posterior("low-rank-normal", shared), point)[0],
+        "E ξ⁴ / 2",
+    )
     sigmoid = layers.Activation("Sigmoid", None, 1, 1)
     curved = checker.model.Model(checker.network.chain((1,), (dense, sigmoid, last)), (), "", "")
     never_above(0.5, norms(curved, law, point)[0], "E sigmoid²")
@@ -1066,12 +1396,16 @@ def probability(family: str, l: Any, u: Any, *law: Any) -> mpf:
         return max(min(mpf(u), second) - max(mpf(l), first), mpf(0)) / (second - first)
     if family == "truncated-normal":
         low, high = max(mpf(l), others[0]), min(mpf(u), others[1])
-        part, whole = (probability("normal", *ends, first, second) for ends in ((low, high), others))
+        part, whole = (
+            probability("normal", *ends, first, second) for ends in ((low, high), others)
+        )
         return part / whole if low < high else mpf(0)
     tail: dict[str, Callable[[mpf], mpf]] = {
         "normal": upper_tail,
         "laplace": lambda z: mpmath.exp(-z) / 2,
-        "student-t": lambda z: mpmath.betainc(others[0] / 2, 0.5, 0, others[0] / (others[0] + z * z), True) / 2,
+        "student-t": lambda z: (
+            mpmath.betainc(others[0] / 2, 0.5, 0, others[0] / (others[0] + z * z), True) / 2
+        ),
     }
     near, far = sorted([(mpf(l) - first) / second, (mpf(u) - first) / second], key=abs)
     a, b = tail[family](abs(near)), tail[family](abs(far))
@@ -1080,32 +1414,65 @@ def probability(family: str, l: Any, u: Any, *law: Any) -> mpf:
 
 def masses(checker: Checker) -> None:
     """Intervals under every law, and many weights at once."""
-    ends = ((-0.5, 0.75), (-1.9, 2.5), (1.5, 1.75), (-3.5, -1.5), (-20.0, 17.0), (2.5, 30.0), (-20.0, 0.5), (0.5, 9.0))
-    laws = [("normal", 0.25, 1.5), ("normal", 0.25, 0.7), ("laplace", 0.25, 0.7), ("uniform", -1.0, 2.0)]
-    laws += [("student-t", 0.25, 0.7, 1.0), ("student-t", 0.25, 1.5, 7.5), ("truncated-normal", 0.25, 0.7, -1.0, 2.0)]
+    ends = (
+        (-0.5, 0.75),
+        (-1.9, 2.5),
+        (1.5, 1.75),
+        (-3.5, -1.5),
+        (-20.0, 17.0),
+        (2.5, 30.0),
+        (-20.0, 0.5),
+        (0.5, 9.0),
+    )
+    laws = [
+        ("normal", 0.25, 1.5),
+        ("normal", 0.25, 0.7),
+        ("laplace", 0.25, 0.7),
+        ("uniform", -1.0, 2.0),
+    ]
+    laws += [
+        ("student-t", 0.25, 0.7, 1.0),
+        ("student-t", 0.25, 1.5, 7.5),
+        ("truncated-normal", 0.25, 0.7, -1.0, 2.0),
+    ]
     for (family, *law), (l, u) in product(laws, ends):
         _mass_holds(checker, family, [[value] for value in law], [l], [u])
     mean, std = random_floats(8, 100), np.abs(random_floats(9, 100)) + 0.1
     _mass_holds(checker, "normal", [mean, std], mean - (11 + mean / 5) * std, mean + 11 * std)
-    drawn = [(p + (1 - p) * np.abs(random_floats(i, n)) / 2) for i in range(3) for n, p in ((501, 0.999), (51, 0.1))]
+    drawn = [
+        (p + (1 - p) * np.abs(random_floats(i, n)) / 2)
+        for i in range(3)
+        for n, p in ((501, 0.999), (51, 0.1))
+    ]
     floats = [(np.round(p * 2**30) / 2**30).tolist() for p in drawn]
-    floats += [[2.0**-600] * 2, [2.0**-537, 2.0**-536, *[0.75] * 60]]  # the second product sticks at 2η
+    floats += [
+        [2.0**-600] * 2,
+        [2.0**-537, 2.0**-536, *[0.75] * 60],
+    ]  # the second product sticks at 2η
     for p in floats:
         _mass_holds(checker, "uniform", [[0.0] * len(p), [1.0] * len(p)], [0.0] * len(p), p, p)
     _mass_holds(checker, "uniform", [[0], [ETA]], [0], [0], [0])
 
 
-def _mass_holds(checker: Checker, family: str, law: list[Any], lower: Any, upper: Any, known: Any = ()) -> None:
+def _mass_holds(
+    checker: Checker, family: str, law: list[Any], lower: Any, upper: Any, known: Any = ()
+) -> None:
     """Of the box and of each weight; `known` are the weights' probabilities where they are floats."""
     l, u, *arrays = (np.array(values, float) for values in (lower, upper, *law))
     names, box = checker.model.FIELDS[family], checker.mass.WeightBox(l, u)
     posterior = checker.model.Posterior(family, dict(zip(names, arrays, strict=True)))
     each = zip(*(values.tolist() for values in (l, u, *arrays)), strict=True)
     true = list(map(Fraction, known)) or [probability(family, *values) for values in each]
-    (most_failing, least), (least_failing, most) = (checker.mass._weights(posterior, box, side) for side in (0, 1))
-    for p, *bounds in zip(true, *map(np.ndarray.tolist, (least, most, least_failing, most_failing)), strict=True):
+    (most_failing, least), (least_failing, most) = (
+        checker.mass._weights(posterior, box, side) for side in (0, 1)
+    )
+    for p, *bounds in zip(
+        true, *map(np.ndarray.tolist, (least, most, least_failing, most_failing)), strict=True
+    ):
         never_above(max(bounds[0] - p, p - bounds[1]), 0, f"probability of a weight, {family}")
-        never_above(max(bounds[2] - (1 - p), 1 - p - bounds[3]), 0, f"failure of a weight, {family}")
+        never_above(
+            max(bounds[2] - (1 - p), 1 - p - bounds[3]), 0, f"failure of a weight, {family}"
+        )
     never_above(checker.mass.mass(posterior, box, 0), math.prod(true), f"mass, {family}")
     never_above(math.prod(true), checker.mass.mass(posterior, box, 1), f"mass from above, {family}")
 
@@ -1115,19 +1482,32 @@ def unions(checker: Checker) -> None:
     posterior = checker.model.Posterior("uniform", {"low": np.zeros(2), "high": np.full(2, 3.0)})
     apart = [((0.5, 1.5), (1.0, 2.0)), ((2.0, 1.0), (2.5, 1.525)), ((0.975, 0.0), (2.025, 0.5))]
     strips = [((start, 0.1), (end, 2.9)) for start, end in pairwise((0.1, 1.0, 2.1, 2.9))]
-    drawn = [[(0.1 * a + 0.25, 0.1 * b + 2.75) for a, b in random_floats(seed, 5, 2, 2)] for seed in range(15)]
+    drawn = [
+        [(0.1 * a + 0.25, 0.1 * b + 2.75) for a, b in random_floats(seed, 5, 2, 2)]
+        for seed in range(15)
+    ]
     for rectangles in [apart, strips, *drawn]:
         chosen = [checker.mass.WeightBox(np.array(low), np.array(high)) for low, high in rectangles]
-        cuts = [sorted({Fraction(float(end[axis])) for ends in rectangles for end in ends}) for axis in (0, 1)]
+        cuts = [
+            sorted({Fraction(float(end[axis])) for ends in rectangles for end in ends})
+            for axis in (0, 1)
+        ]
         area = Fraction(0)
         for (a, b), (c, d) in product(*(list(pairwise(line)) for line in cuts)):
-            inside = any(low[0] <= a and b <= high[0] and low[1] <= c and d <= high[1] for low, high in rectangles)
+            inside = any(
+                low[0] <= a and b <= high[0] and low[1] <= c and d <= high[1]
+                for low, high in rectangles
+            )
             area += (b - a) * (d - c) * inside
         true = arb(area.numerator) / area.denominator / 9
-        never_above(checker.mass.alternating_mass(posterior, chosen, len(chosen)), true, "alternating sum")
+        never_above(
+            checker.mass.alternating_mass(posterior, chosen, len(chosen)), true, "alternating sum"
+        )
         if rectangles is strips:
             separators = {(1, 0): 0, (2, 0): 0, (2, 1): 0}
-            never_above(checker.mass.cells_mass(posterior, chosen, separators), true, "sum of cells")
+            never_above(
+                checker.mass.cells_mass(posterior, chosen, separators), true, "sum of cells"
+            )
 
 
 NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}
@@ -1157,7 +1537,13 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
 
 def _lines(checker: Checker, folder: Path, number: int, name: str) -> None:
     model, (said, changes) = checker.read_model(folder / f"{number}.posterior"), LINES[name]
-    line: dict[str, Any] = {"index": 0, "label": None, "predicted": None, "eps": 0.0, "seconds": 0.0} | said
+    line: dict[str, Any] = {
+        "index": 0,
+        "label": None,
+        "predicted": None,
+        "eps": 0.0,
+        "seconds": 0.0,
+    } | said
     line |= {"certificate": f"{number}.true"}
     decisions = "quantity" in said
     line |= {} if decisions else {"method": "concentration", "bound_calls": 1, "seed": 0}
@@ -1185,7 +1571,18 @@ def run_suite(checker: Checker, folder: Path) -> None:
                 never(accepted(checker, folder, number, name), f"{case.name}: {case.claims[name]}")
             if case.name in LINES:  # of results, that repeat it or do not
                 _lines(checker, folder, number, case.name)
-        for check in (sums, regions, activation_lines, steps, walks, graphs, unions, tails, masses, means):
+        for check in (
+            sums,
+            regions,
+            activation_lines,
+            steps,
+            walks,
+            graphs,
+            unions,
+            tails,
+            masses,
+            means,
+        ):
             check(checker)
 
 
@@ -1206,8 +1603,12 @@ def test_the_suite_knows_the_truth() -> None:
     for case in cases():
         least, most = case.truth or (math.inf, -math.inf)
         for name, claim in case.claims.items():
-            lower, upper, *_ = (float.fromhex(end) if isinstance(end, str) else end for end in claim)
-            assert lower <= least <= most <= upper if name == "true" else lower > most or upper < least, case.name
+            lower, upper, *_ = (
+                float.fromhex(end) if isinstance(end, str) else end for end in claim
+            )
+            assert (
+                lower <= least <= most <= upper if name == "true" else lower > most or upper < least
+            ), case.name
 
 
 def test_the_checker_passes(folder: Path) -> None:
@@ -1218,24 +1619,37 @@ def test_the_checker_passes(folder: Path) -> None:
             assert case.true is None or accepted(checker, folder, number, "true"), case.name
 
 
-@pytest.mark.parametrize(("module", "original", "mutated"), [m[1:] for m in mutants()], ids=[m[0] for m in mutants()])
+@pytest.mark.parametrize(
+    ("module", "original", "mutated"), [m[1:] for m in mutants()], ids=[m[0] for m in mutants()]
+)
 def test_the_mutant_is_killed(module: str, original: str, mutated: str, folder: Path) -> None:
     assert SOURCES[module].count(original) == 1
-    with imported(SOURCES | {module: SOURCES[module].replace(original, mutated)}) as checker, pytest.raises(Wrong):
+    with (
+        imported(SOURCES | {module: SOURCES[module].replace(original, mutated)}) as checker,
+        pytest.raises(Wrong),
+    ):
         run_suite(checker, folder)
 
 
 # Defects that were once there and that more than one line now keeps out: by name the module, its text and what it was.
 DEFECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "widths that start at 0": (
-        ("proofs", "layer.position: layer.width for", "layer.position: layer.width * (layer.position > 0) for"),
+        (
+            "proofs",
+            "layer.position: layer.width for",
+            "layer.position: layer.width * (layer.position > 0) for",
+        ),
         ("evidence.proof", ".all() and count > 0", ".all()"),
     ),
     "mixtures by their first component": (
         ("model", "if family not in GAUSSIAN:", "if False:"),
         ("model", "for component in self.components:", "for component in self.components[:1]:"),
         ("model", "        if others:", "        if False:"),
-        ("evidence.predictive", "for component in model.components)", "for component in model.components[:1])"),
+        (
+            "evidence.predictive",
+            "for component in model.components)",
+            "for component in model.components[:1])",
+        ),
     ),
     "status without a certificate": (
         ("folder", 'and self.status not in ("certified", DECIDED)', ""),
@@ -1261,7 +1675,9 @@ def refuses(case: Case, folder: Path) -> None:
 
 def test_flushed_subnormals_are_noticed(tmp_path: Path) -> None:
     """Their sum is what makes this output negative."""
-    tiny = Problem(((1000, 1),), fields([-(2.0**-512)] * 1000 + [3 * 2.0**-1022]), [2.0**-511] * 1000)
+    tiny = Problem(
+        ((1000, 1),), fields([-(2.0**-512)] * 1000 + [3 * 2.0**-1022]), [2.0**-511] * 1000
+    )
     torch.set_flush_denormal(True)
     try:
         refuses(Case("subnormals", tiny, boxes(), (0, 0), [(1, 1)]), tmp_path)
@@ -1273,6 +1689,8 @@ def test_a_weight_truncated_to_a_point_is_an_atom(tmp_path: Path) -> None:
     """y = 10 w + b is positive iff w > 0, since b = 0; two cells meet there."""
     posterior = ({"mean": [0, 0], "std": [1, 1], "low": [-9, 0], "high": [9, 0]},)
     cells = [{"parent": i, "cuts": []} for i in range(2)]
-    evidence = boxes(([1.85, -1.45], 1.45), ([1.85, 1.45], 1.45), cells=cells, separators=[[1, 0, 1]])
+    evidence = boxes(
+        ([1.85, -1.45], 1.45), ([1.85, 1.45], 1.45), cells=cells, separators=[[1, 0, 1]]
+    )
     problem = Problem(LINE, posterior, [10], family="truncated-normal")
     refuses(Case("an atom counted twice", problem, evidence, (0.5, 0.5), [(0.6, 1)]), tmp_path)

@@ -54,7 +54,9 @@ def scaled(*slopes: float) -> Problem:
         ((3.0, 3.0, 1.0), 2 / 3, 2 / 3),
     ],
 )
-def test_counts_where_the_truth_is_known(slopes: tuple[float, ...], lower: float, upper: float) -> None:
+def test_counts_where_the_truth_is_known(
+    slopes: tuple[float, ...], lower: float, upper: float
+) -> None:
     result = certify(scaled(*slopes))[0]
     assert result.method == "enumeration"
     assert result.lower <= lower <= result.upper or (result.lower, result.upper) == (lower, upper)
@@ -79,17 +81,25 @@ def test_never_beyond_dense_sampling_of_the_region(seed: int) -> None:
     problem = Problem(network, Empirical(samples), asked)
     box = asked.region.box
     points = box.lower + (box.upper - box.lower) * uniform(500, 4, 3, generator=generator)
-    worst = torch.stack([asked.margins(network.forward(samples, p)).amin(-1) for p in points]).amin(0)  # [S, B]
+    worst = torch.stack([asked.margins(network.forward(samples, p)).amin(-1) for p in points]).amin(
+        0
+    )  # [S, B]
     for i, result in enumerate(certify(problem)):
         survivors = int((worst[:, i] > 0).sum())
         assert result.lower <= survivors / 12
         if result.certificate is None:
             continue
-        evidence, found = result.certificate.header["evidence"], result.certificate.tensors["points"]
+        evidence, found = (
+            result.certificate.header["evidence"],
+            result.certificate.tensors["points"],
+        )
         assert not set(evidence["verified"]) & {s for s, _, _ in evidence["refuted"]}
         for s, p, r in evidence["refuted"]:
             assert bool((box.lower[i] <= found[p]).all() & (found[p] <= box.upper[i]).all())
-            assert float(asked[i : i + 1].margins(network.forward(samples[s], found[p : p + 1]))[0, r]) <= 1e-12
+            assert (
+                float(asked[i : i + 1].margins(network.forward(samples[s], found[p : p + 1]))[0, r])
+                <= 1e-12
+            )
 
 
 def test_methods_say_what_would_work() -> None:
@@ -111,13 +121,17 @@ def test_files_keep_every_sample(tmp_path: Path) -> None:
     assert again == network
     assert isinstance(loaded, Empirical)
     assert torch.equal(loaded.samples, samples)
-    assert loaded.digest == posterior.digest == read_model(tmp_path / "p.safetensors").posterior_digest
+    assert (
+        loaded.digest == posterior.digest == read_model(tmp_path / "p.safetensors").posterior_digest
+    )
 
 
 def test_draws_are_the_samples() -> None:
     posterior = Empirical(torch.arange(12, dtype=torch.float64).reshape(4, 3))
     drawn = sample(posterior, 400, seed=0)
-    assert {tuple(row) for row in drawn.tolist()} == {tuple(row) for row in posterior.samples.tolist()}
+    assert {tuple(row) for row in drawn.tolist()} == {
+        tuple(row) for row in posterior.samples.tolist()
+    }
     assert posterior.center.tolist() in posterior.samples.tolist()
 
 
@@ -143,7 +157,9 @@ def check(tmp_path: Path) -> Callable[..., Verdict]:
     found = certify(problem)[0].certificate
     assert found is not None
 
-    def checked(claim: dict[str, str] | None = None, points: Tensor | None = None, **evidence: Any) -> Verdict:
+    def checked(
+        claim: dict[str, str] | None = None, points: Tensor | None = None, **evidence: Any
+    ) -> Verdict:
         header = json.loads(json.dumps(found.header))
         header["evidence"] |= evidence
         header["claim"] |= claim or {}
@@ -182,7 +198,9 @@ def test_less_evidence_supports_less(check: Callable[..., Verdict]) -> None:
         ({"refuted": [[2, 0]]}, ERROR, "malformed"),
     ],
 )
-def test_tampered_evidence(check: Callable[..., Verdict], evidence: Any, status: str, code: str) -> None:
+def test_tampered_evidence(
+    check: Callable[..., Verdict], evidence: Any, status: str, code: str
+) -> None:
     verdict = check(**evidence)
     assert (verdict.status, verdict.code) == (status, code)
 

@@ -33,22 +33,40 @@ from scenarios import vector
 def test_every_family_is_read_and_checked(name: str, tmp_path: Path) -> None:
     network = Network((1, 2), (Flatten(), Dense(2, 2, bias=False), ReLU(), Dense(2, 2)))
     posterior, method = families(network.size)[name]
-    path = certified(network, posterior, question(network, posterior.center), method, tmp_path / "p.safetensors")
+    path = certified(
+        network, posterior, question(network, posterior.center), method, tmp_path / "p.safetensors"
+    )
     header, tensors = parse(path)
     other = {"boxes": "concentration", "concentration": "boxes"}[header["kind"]]
     evidence = {"components": [{}, {}][: 1 + (name == "mixture")], "boxes": []}
-    path.write_bytes(save(tensors, {"bnncert": json.dumps(header | {"kind": other, "evidence": evidence})}))
-    code = "malformed" if isinstance(posterior, Normal) else "unsupported"  # which both kinds of evidence are for
+    path.write_bytes(
+        save(tensors, {"bnncert": json.dumps(header | {"kind": other, "evidence": evidence})})
+    )
+    code = (
+        "malformed" if isinstance(posterior, Normal) else "unsupported"
+    )  # which both kinds of evidence are for
     assert check_certificate(path, read_model(tmp_path / "p.safetensors")).code == code
 
 
-@pytest.mark.parametrize("family", [family for family in FIELDS if family not in ("low-rank-normal", "empirical")])
+@pytest.mark.parametrize(
+    "family", [family for family in FIELDS if family not in ("low-rank-normal", "empirical")]
+)
 @pytest.mark.parametrize("side", [DOWN, UP])
 def test_odd_intervals_have_the_mass_they_should(family: str, side: int) -> None:
     """One beside an atom has none; that of everything is 1, or nearly so."""
-    values = {"mean": 0.0, "loc": 0.0, "std": 1.0, "scale": 1.0, "df": 3.0, "low": -1.0, "high": 1.0}
+    values = {
+        "mean": 0.0,
+        "loc": 0.0,
+        "std": 1.0,
+        "scale": 1.0,
+        "df": 3.0,
+        "low": -1.0,
+        "high": 1.0,
+    }
     atom = values | dict.fromkeys(("std", "scale", "low", "high"), 0.0)
-    posterior = Weights(family, {name: np.array([values[name], atom[name]]) for name in FIELDS[family]})
+    posterior = Weights(
+        family, {name: np.array([values[name], atom[name]]) for name in FIELDS[family]}
+    )
 
     def of(*ends: tuple[float, float]) -> float:
         return mass(posterior, WeightBox(*np.array(ends).T), side)
@@ -61,19 +79,30 @@ def test_odd_intervals_have_the_mass_they_should(family: str, side: int) -> None
 def test_tiny_slopes_of_a_sigmoid_are_sound() -> None:
     """Where the point of equal slopes is too far out to be computed, a line below everything is taken."""
     with ctx.workprec(BITS):
-        lines = [_curve_intercept(KINDS[kind].curve, 1, 2.0**-200, -100.0, 100.0) for kind in ("Sigmoid", "Tanh")]
+        lines = [
+            _curve_intercept(KINDS[kind].curve, 1, 2.0**-200, -100.0, 100.0)
+            for kind in ("Sigmoid", "Tanh")
+        ]
     assert -1e-40 < lines[0] < 0
     assert -1 - 1e-15 < lines[1] <= -1
 
 
-@pytest.mark.parametrize("activation", [ReLU(), LeakyReLU(), LeakyReLU(0.0), Tanh(), Sigmoid()], ids=repr)
-@pytest.mark.parametrize("method", [GIE(samples=3), Concentration(), Concentration(upper=True)], ids=["g", "l", "u"])
+@pytest.mark.parametrize(
+    "activation", [ReLU(), LeakyReLU(), LeakyReLU(0.0), Tanh(), Sigmoid()], ids=repr
+)
+@pytest.mark.parametrize(
+    "method", [GIE(samples=3), Concentration(), Concentration(upper=True)], ids=["g", "l", "u"]
+)
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1", "box"])
-def test_every_norm_and_activation(activation: Activation, method: Method, norm: str, tmp_path: Path) -> None:
+def test_every_norm_and_activation(
+    activation: Activation, method: Method, norm: str, tmp_path: Path
+) -> None:
     """Also of a wrong class, which has an upper bound."""
     network, x = mlp(2, 3, 2, activation=activation), vector(0.3, 0.6).reshape(1, 2)
     posterior = families(network.size)["normal"][0]
-    region = explicit_box(Box(x - 0.02, x + 0.01)) if norm == "box" else ball(x, 0.02, norm, (0.0, 0.9))
+    region = (
+        explicit_box(Box(x - 0.02, x + 0.01)) if norm == "box" else ball(x, 0.02, norm, (0.0, 0.9))
+    )
     wrong = method == Concentration(upper=True)
     spec = question(network, posterior.center, region, wrong)
     header, _ = parse(certified(network, posterior, spec, method, tmp_path / "p.safetensors"))
@@ -85,7 +114,10 @@ NPZ: dict[str, dict[str, Any]] = {
     "float32": {"dtype": np.float32},
     "float16": {"dtype": np.float16},
     "without bias": {"bias": False},
-    **{name: {"meta": [name, "linear"]} for name in ("relu", "leaky_relu", "tanh", "sigmoid", "linear")},
+    **{
+        name: {"meta": [name, "linear"]}
+        for name in ("relu", "leaky_relu", "tanh", "sigmoid", "linear")
+    },
     "softmax": {"meta": ["relu", "softmax"]},
     "relu at the end": {"meta": ["tanh", "relu"]},
 }
@@ -95,7 +127,9 @@ def npz(path: Path, dtype: Any = np.float64, bias: bool = True, meta: Any = None
     random = np.random.default_rng(0)
     shapes = {"W0": (2, 3), "b0": (3,), "W1": (3, 2), "b1": (2,)}
     kept = {name: shape for name, shape in shapes.items() if bias or name[0] == "W"}
-    arrays = {f"{name}_mean": random.normal(0.5, 0.5, shape).astype(dtype) for name, shape in kept.items()}
+    arrays = {
+        f"{name}_mean": random.normal(0.5, 0.5, shape).astype(dtype) for name, shape in kept.items()
+    }
     arrays |= {f"{name}_std": np.full(shape, 0.01, dtype) for name, shape in kept.items()}
     np.savez(path, **arrays, **({"meta": json.dumps({"activations": meta})} if meta else {}))
 
@@ -105,7 +139,13 @@ def test_npz_posteriors_are_read_and_checked(name: str, tmp_path: Path) -> None:
     npz(tmp_path / "p.npz", **NPZ[name])
     network, posterior = load_posterior(tmp_path / "p.npz")
     region = ball(vector(0.3, 0.6).reshape(1, 2), 0.01)
-    certified(network, posterior, half_space(region, vector(1.0, 1.0), -1.0), Concentration(), tmp_path / "p.npz")
+    certified(
+        network,
+        posterior,
+        half_space(region, vector(1.0, 1.0), -1.0),
+        Concentration(),
+        tmp_path / "p.npz",
+    )
 
 
 def description(*layers: Any, **changes: Any) -> Header:
@@ -128,10 +168,22 @@ MODELS: dict[str, tuple[Header, str]] = {
     "empty interval": (description(DENSE, family="uniform"), "malformed"),
     "no degrees of freedom": (description(DENSE, family="student-t"), "malformed"),
     "no components": (description(DENSE, **MIXTURE, weights=[], components=[]), "malformed"),
-    "too few components": (description(DENSE, **MIXTURE, weights=["0x1p0"], components=[]), "malformed"),
-    "weights below one": (description(DENSE, **MIXTURE, weights=["0x1p-1"], components=[{}]), "malformed"),
-    "negative weight": (description(DENSE, **MIXTURE, weights=["-0x1p0", "0x1p1"], components=[{}, {}]), "malformed"),
-    "mixture inside": (description(DENSE, **MIXTURE, weights=["0x1p0"], components=[MIXTURE]), "unsupported"),
+    "too few components": (
+        description(DENSE, **MIXTURE, weights=["0x1p0"], components=[]),
+        "malformed",
+    ),
+    "weights below one": (
+        description(DENSE, **MIXTURE, weights=["0x1p-1"], components=[{}]),
+        "malformed",
+    ),
+    "negative weight": (
+        description(DENSE, **MIXTURE, weights=["-0x1p0", "0x1p1"], components=[{}, {}]),
+        "malformed",
+    ),
+    "mixture inside": (
+        description(DENSE, **MIXTURE, weights=["0x1p0"], components=[MIXTURE]),
+        "unsupported",
+    ),
     "another schema": (description(DENSE, schema="bnncert-posterior/0"), "unsupported"),
 }
 
@@ -139,7 +191,15 @@ MODELS: dict[str, tuple[Header, str]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_malformed_posteriors_are_refused(name: str, tmp_path: Path) -> None:
     header, code = MODELS[name]
-    values = {"mean": 1.0, "std": 1.0, "loc": 1.0, "scale": -1.0, "low": 1.0, "high": 0.0, "df": 0.0}
+    values = {
+        "mean": 1.0,
+        "std": 1.0,
+        "loc": 1.0,
+        "scale": -1.0,
+        "low": 1.0,
+        "high": 0.0,
+        "df": 0.0,
+    }
     if name == "no degrees of freedom":
         values["scale"] = 1.0
     tensors = {f"W0_{field}": np.array([[value]]) for field, value in values.items()}
@@ -150,10 +210,27 @@ def test_malformed_posteriors_are_refused(name: str, tmp_path: Path) -> None:
 
 FLATTEN = {"type": "Flatten"}
 POOL = {"kernel": [2, 2], "stride": [1, 1]}
-CONV = {"type": "Conv2d", **POOL, "padding": [0, 0], "in_channels": 1, "out_channels": 1, "bias": False}
-SEEING = {"Conv2d": CONV, "AvgPool2d": {"type": "AvgPool2d", **POOL}, "MaxPool2d": {"type": "MaxPool2d", **POOL}}
+CONV = {
+    "type": "Conv2d",
+    **POOL,
+    "padding": [0, 0],
+    "in_channels": 1,
+    "out_channels": 1,
+    "bias": False,
+}
+SEEING = {
+    "Conv2d": CONV,
+    "AvgPool2d": {"type": "AvgPool2d", **POOL},
+    "MaxPool2d": {"type": "MaxPool2d", **POOL},
+}
 PAIRS = ("kernel", "stride", "padding")
-NOT_PAIRS: dict[str, Any] = {"one": [1], "three": [1, 1, 1], "a number": 1, "text": ["1", "1"], "nothing": None}
+NOT_PAIRS: dict[str, Any] = {
+    "one": [1],
+    "three": [1, 1, 1],
+    "a number": 1,
+    "text": ["1", "1"],
+    "nothing": None,
+}
 
 
 def seen(*layers: Header, folder: Path, shape: tuple[int, ...] = (1, 3, 3)) -> str | None:
@@ -161,7 +238,9 @@ def seen(*layers: Header, folder: Path, shape: tuple[int, ...] = (1, 3, 3)) -> s
     size = next(layer for layer in layers if layer["type"] == "Conv2d").get("kernel")
     known = isinstance(size, list) and all(type(n) is int and n >= 0 for n in size)
     weights = np.ones((1, 1, *(size if known else (2, 2))))
-    header = description(network={"input_shape": shape, "layers": [*layers, FLATTEN]}, schema="bnncert-posterior/1")
+    header = description(
+        network={"input_shape": shape, "layers": [*layers, FLATTEN]}, schema="bnncert-posterior/1"
+    )
     tensors = {f"W0_{field}": weights for field in ("mean", "std")}
     (folder / "p.safetensors").write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
     return refusal(folder / "p.safetensors")
@@ -179,7 +258,10 @@ def test_layers_of_images_have_every_field_and_no_other(kind: str, tmp_path: Pat
     assert changed(kind, tmp_path) is None
     for field in layer.keys() - {"type"}:
         without = {name: value for name, value in layer.items() if name != field}
-        assert seen(*([without] if kind == "Conv2d" else [CONV, without]), folder=tmp_path) == "malformed", field
+        assert (
+            seen(*([without] if kind == "Conv2d" else [CONV, without]), folder=tmp_path)
+            == "malformed"
+        ), field
     for field in {"groups", "padding"} - layer.keys():
         assert changed(kind, tmp_path, **{field: [0, 0]}) == "malformed", field
 
@@ -204,7 +286,9 @@ def test_pairs_are_two_numbers(kind: str, name: str, tmp_path: Path) -> None:
         ("bias", None),
     ],
 )
-def test_a_convolution_must_fit_its_input_and_its_tensors(field: str, value: Any, tmp_path: Path) -> None:
+def test_a_convolution_must_fit_its_input_and_its_tensors(
+    field: str, value: Any, tmp_path: Path
+) -> None:
     assert changed("Conv2d", tmp_path, **{field: value}) == "malformed"
 
 
@@ -235,15 +319,21 @@ WINDOWS: dict[str, dict[str, Any]] = {
     "negative padding": {"padding": [-1, -1]},
     "padding of fractions": {"padding": [0.5, 0.5]},
 }
-MEANINGLESS = [(kind, name) for kind in SEEING for name in WINDOWS if {*WINDOWS[name]} <= {*SEEING[kind]}]
+MEANINGLESS = [
+    (kind, name) for kind in SEEING for name in WINDOWS if {*WINDOWS[name]} <= {*SEEING[kind]}
+]
 
 
-@pytest.mark.parametrize(("kind", "name"), [case for case in MEANINGLESS if case != ("Conv2d", "kernel of nothing")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [case for case in MEANINGLESS if case != ("Conv2d", "kernel of nothing")]
+)
 def test_windows_that_mean_nothing_are_refused(kind: str, name: str, tmp_path: Path) -> None:
     assert changed(kind, tmp_path, **WINDOWS[name]) == "malformed"
 
 
-@pytest.mark.parametrize("meta", ['{"activations": ["relu"]}', '{"activations": ["relu", "gelu"]}', "[]", "{", "NaN"])
+@pytest.mark.parametrize(
+    "meta", ['{"activations": ["relu"]}', '{"activations": ["relu", "gelu"]}', "[]", "{", "NaN"]
+)
 def test_malformed_meta_is_refused(meta: str, tmp_path: Path) -> None:
     npz(tmp_path / "p.npz")
     np.savez(tmp_path / "p.npz", **{**np.load(tmp_path / "p.npz"), "meta": meta})

@@ -32,7 +32,9 @@ def targets(workshop: Workshop) -> dict[str, Path]:
     """What to check, by the exit code it should lead to."""
     header, tensors = workshop.read("lower")
     header["claim"]["lower"] = "0x1p0"
-    (workshop.folder / "high.safetensors").write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
+    (workshop.folder / "high.safetensors").write_bytes(
+        save(tensors, {"bnncert": json.dumps(header)})
+    )
     return {
         "accept": workshop.folder / "lower.safetensors",
         "reject": workshop.folder / "high.safetensors",
@@ -45,7 +47,9 @@ CODES = {"accept": 0, "reject": 1, "error": 2, "folder": 1}
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_both_programs_say_the_same(name: str, targets: dict[str, Path], workshop: Workshop) -> None:
+def test_both_programs_say_the_same(
+    name: str, targets: dict[str, Path], workshop: Workshop
+) -> None:
     results(workshop, {}, {"certificate": None}, {"certificate": "nowhere"})
     for option in ([], ["--json"]):
         arguments = [targets[name], "--posterior", workshop.posterior, *option]
@@ -63,8 +67,12 @@ def test_it_says_in_words_what_was_certified(
         assert run(targets[name], workshop.posterior, False) == CODES[name]
         said[name] = capsys.readouterr().out
         assert said[name].count("\n") == 1
-    assert " <= P_safe <= 1.0: 2 output rows positive on linf ball of radius 0.1\n" in said["accept"]
-    assert said["reject"].startswith(f"REJECT  {targets['reject']}  probability-too-high: claimed P_safe >= 1.0, ")
+    assert (
+        " <= P_safe <= 1.0: 2 output rows positive on linf ball of radius 0.1\n" in said["accept"]
+    )
+    assert said["reject"].startswith(
+        f"REJECT  {targets['reject']}  probability-too-high: claimed P_safe >= 1.0, "
+    )
     assert said["error"].startswith(f"ERROR  {targets['error']}  unreadable: ")
     folder = results(workshop, {}, NOTHING)
     assert run(folder, workshop.posterior, False) == 0
@@ -73,7 +81,9 @@ def test_it_says_in_words_what_was_certified(
     assert lines[2] == "ACCEPT: 2 ACCEPT, 0 REJECT, 0 ERROR"
 
 
-def test_rejections_come_before_errors(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejections_come_before_errors(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
     good, bad, lost = {}, {"certificate": None}, {"certificate": "nowhere"}
     for lines, code in (([good, lost], 2), ([good, bad], 1), ([good], 0), ([lost, bad, good], 1)):
         assert run(results(workshop, *lines), workshop.posterior, False) == code
@@ -86,7 +96,9 @@ def test_json_has_every_verdict(workshop: Workshop, capsys: pytest.CaptureFixtur
     said = json.loads(capsys.readouterr().out)
     assert list(said) == ["verdict", "certificates"]
     assert said["verdict"] == REJECT
-    assert [list(entry) for entry in said["certificates"]] == [[field.name for field in fields(Verdict)]] * 2
+    assert [list(entry) for entry in said["certificates"]] == [
+        [field.name for field in fields(Verdict)]
+    ] * 2
     assert [entry["code"] for entry in said["certificates"]] == [None, "certificate-missing"]
     assert said["certificates"][0]["claimed"][1] == 1.0
 
@@ -95,14 +107,24 @@ MISTAKES = {
     "no certificate": ("nowhere", "p.safetensors", "does not exist"),
     "no posterior": ("lower.safetensors", "nowhere", "no such file"),
     "posterior is a folder": ("lower.safetensors", ".", "no such file"),
-    "posterior is a certificate": ("lower.safetensors", "box.safetensors", "is not of schema bnncert-posterior/1"),
-    "certificate is a posterior": ("p.safetensors", "p.safetensors", "is not of schema bnncert-certificate/1"),
+    "posterior is a certificate": (
+        "lower.safetensors",
+        "box.safetensors",
+        "is not of schema bnncert-posterior/1",
+    ),
+    "certificate is a posterior": (
+        "p.safetensors",
+        "p.safetensors",
+        "is not of schema bnncert-certificate/1",
+    ),
     "folder without results": ("empty", "p.safetensors", "not a file of results"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_get_one_line(name: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_get_one_line(
+    name: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
     target, posterior, message = MISTAKES[name]
     (workshop.folder / "empty").mkdir(exist_ok=True)
     assert run(workshop.folder / target, workshop.folder / posterior, False) == 2
@@ -129,13 +151,21 @@ def test_a_name_too_long_is_a_mistake(workshop: Workshop) -> None:
     assert run(Path("a" * 300), workshop.posterior, False) == 2
 
 
-def test_a_path_cannot_pretend_to_be_a_verdict(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_cannot_pretend_to_be_a_verdict(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(results(workshop, {"certificate": "x\nACCEPT  all is well"}), workshop.posterior, False)
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_the_program_itself(targets: dict[str, Path], workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["bnncert_check", str(targets["reject"]), "--posterior", str(workshop.posterior)])
+def test_the_program_itself(
+    targets: dict[str, Path], workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["bnncert_check", str(targets["reject"]), "--posterior", str(workshop.posterior)],
+    )
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == EXIT_CODES[REJECT]
@@ -197,14 +227,27 @@ finally:
 def test_it_runs_alone(targets: dict[str, Path], workshop: Workshop) -> None:
     """Where neither bnncert nor what that needs can be imported."""
     for name in ("accept", "reject"):
-        command = [sys.executable, "-I", "-c", ALONE, SOURCE, targets[name], "--posterior", workshop.posterior]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=100)
+        command = [
+            sys.executable,
+            "-I",
+            "-c",
+            ALONE,
+            SOURCE,
+            targets[name],
+            "--posterior",
+            workshop.posterior,
+        ]
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, check=False, timeout=100
+        )
         assert (done.returncode, done.stderr) == (CODES[name], "")
         assert done.stdout.endswith("alone\n")
 
 
 @pytest.mark.parametrize("name", ["accept", "reject", "error"])
-def test_verdicts_do_not_rest_on_assertions(name: str, targets: dict[str, Path], workshop: Workshop) -> None:
+def test_verdicts_do_not_rest_on_assertions(
+    name: str, targets: dict[str, Path], workshop: Workshop
+) -> None:
     code, text, error = program(targets[name], "--posterior", workshop.posterior, options=("-O",))
     assert (code, error) == (CODES[name], "")
     assert text.startswith(name.upper())

@@ -25,11 +25,15 @@ from test_refine import open_problem, regression, shared_noise
 NODES = 40
 
 
-def verdicts(folder: Path, problem: Problem, nodes: int = NODES) -> tuple[list[Verdict], list[dict[str, Any]]]:
+def verdicts(
+    folder: Path, problem: Problem, nodes: int = NODES
+) -> tuple[list[Verdict], list[dict[str, Any]]]:
     """What the checker says of effort 2 on every input, and the trees in the certificates."""
     save_posterior(folder / "p.safetensors", problem.network, problem.posterior)
     model, found, trees = read_model(folder / "p.safetensors"), [], []
-    for i, result in enumerate(certify(problem, Concentration(effort=2, upper=True, nodes=nodes, precision=1e-5))):
+    for i, result in enumerate(
+        certify(problem, Concentration(effort=2, upper=True, nodes=nodes, precision=1e-5))
+    ):
         if result.certificate is not None:
             result.certificate.write(folder / f"{i}.safetensors")
             found.append(check_certificate(folder / f"{i}.safetensors", model))
@@ -42,7 +46,9 @@ def verdicts(folder: Path, problem: Problem, nodes: int = NODES) -> tuple[list[V
 def test_certificates_of_refinement_are_accepted(sizes: tuple[int, ...], tmp_path: Path) -> None:
     trees = 0
     for seed in range(16 if len(sizes) == 3 else 6):
-        found, entries = verdicts(tmp_path, open_problem(seed, sizes, std=[0.005, 0.02, 0.05, 0.1][seed % 4]))
+        found, entries = verdicts(
+            tmp_path, open_problem(seed, sizes, std=[0.005, 0.02, 0.05, 0.1][seed % 4])
+        )
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         trees += len(entries)
     assert trees
@@ -58,17 +64,39 @@ def test_common_noise_is_accepted(sizes: tuple[int, ...], tmp_path: Path) -> Non
     assert common
 
 
-def shaped(layers: tuple[Any, ...], shape: tuple[int, ...], seed: int, std: float = 0.01) -> Problem:
+def shaped(
+    layers: tuple[Any, ...], shape: tuple[int, ...], seed: int, std: float = 0.01
+) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     network = Network(shape, layers)
     mean = 0.8 * gaussian(network.size, generator=generator)
     x = uniform(3, *shape, generator=generator)
-    spec = class_robust(ball(x, 0.15 if len(shape) > 1 else 0.06), network.forward(mean, x).argmax(-1), network.outputs)
+    spec = class_robust(
+        ball(x, 0.15 if len(shape) > 1 else 0.06),
+        network.forward(mean, x).argmax(-1),
+        network.outputs,
+    )
     return Problem(network, Normal(mean, std * uniform(network.size, generator=generator)), spec)
 
 
-CONVOLUTION = (Conv2d(1, 3, (2, 2)), ReLU(), MaxPool2d((2, 2)), Flatten(), Dense(3, 4), LeakyReLU(0.2), Dense(4, 2))
-POOLS = (Conv2d(1, 2, (2, 2)), Tanh(), MaxPool2d((1, 1)), AvgPool2d((2, 2)), ReLU(), Flatten(), Dense(2, 2))
+CONVOLUTION = (
+    Conv2d(1, 3, (2, 2)),
+    ReLU(),
+    MaxPool2d((2, 2)),
+    Flatten(),
+    Dense(3, 4),
+    LeakyReLU(0.2),
+    Dense(4, 2),
+)
+POOLS = (
+    Conv2d(1, 2, (2, 2)),
+    Tanh(),
+    MaxPool2d((1, 1)),
+    AvgPool2d((2, 2)),
+    ReLU(),
+    Flatten(),
+    Dense(2, 2),
+)
 MIXED = (Dense(9, 6), Tanh(), Dense(6, 6), ReLU(), Dense(6, 2))
 
 
@@ -77,7 +105,9 @@ MIXED = (Dense(9, 6), Tanh(), Dense(6, 6), ReLU(), Dense(6, 2))
     [(CONVOLUTION, (1, 3, 3)), (POOLS, (1, 3, 3)), (MIXED, (9,))],
     ids=["convolution", "pools", "mixed"],
 )
-def test_other_layers_are_accepted_too(layers: tuple[Any, ...], shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_other_layers_are_accepted_too(
+    layers: tuple[Any, ...], shape: tuple[int, ...], tmp_path: Path
+) -> None:
     trees = 0
     for seed in range(12):
         found, entries = verdicts(tmp_path, shaped(layers, shape, seed))
@@ -91,7 +121,9 @@ def test_mixtures_and_correlated_posteriors_are_accepted(tmp_path: Path) -> None
     for seed in range(4):
         problem = open_problem(seed, (3, 6, 3), std=0.03)
         other = Normal(1.02 * problem.posterior.mean, problem.posterior.std)
-        mixture = Problem(problem.network, Mixture((0.4, 0.6), (problem.posterior, other)), problem.specification)
+        mixture = Problem(
+            problem.network, Mixture((0.4, 0.6), (problem.posterior, other)), problem.specification
+        )
         for asked in (mixture, correlated(problem, 2 * seed)):
             found, entries = verdicts(tmp_path, asked)
             assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
@@ -100,7 +132,9 @@ def test_mixtures_and_correlated_posteriors_are_accepted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(norm: str, tmp_path: Path) -> None:
+def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(
+    norm: str, tmp_path: Path
+) -> None:
     parts, rejected = 0, 0
     for seed in range(8):
         problem = regression(seed, Tanh(), [0.005, 0.1][seed % 2], norm)
@@ -108,12 +142,21 @@ def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(norm: str, tmp
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         model = read_model(tmp_path / "p.safetensors")
         for result in certify(problem, Concentration(effort=2, nodes=30, precision=1e-5)):
-            lower = result.certificate and result.certificate.header["evidence"]["components"][0]["lower"]
+            lower = (
+                result.certificate
+                and result.certificate.header["evidence"]["components"][0]["lower"]
+            )
             if not lower or "at" not in lower:
                 continue
             parts += 1
             entry = dict(lower)
-            changes = ({"at": (9.0).hex()}, {"at": (-9.0).hex()}, {"at": "nan"}, {"dimension": 2}, {"more": 1})
+            changes = (
+                {"at": (9.0).hex()},
+                {"at": (-9.0).hex()},
+                {"at": "nan"},
+                {"dimension": 2},
+                {"more": 1},
+            )
             for change in (*changes, {"below": entry["above"]}):
                 lower |= change
                 result.certificate.write(tmp_path / "c.safetensors")
@@ -158,7 +201,10 @@ def refined(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Verdict]:
     for seed in range(200):
         problem = open_problem(seed, (3, 8, 3), std=0.03, batch=2)
         for result in certify(problem, Concentration(effort=2, nodes=NODES)):
-            entry = result.certificate and result.certificate.header["evidence"]["components"][0]["lower"]
+            entry = (
+                result.certificate
+                and result.certificate.header["evidence"]["components"][0]["lower"]
+            )
             trees = entry["trees"] if entry and "trees" in entry else []
             sums = [t["row"] for t in trees if t["scale"] is None]
             if sums and len(result.certificate.tensors[f"c0.tree{sums[0]}.paths"]) > 4:
@@ -171,7 +217,9 @@ def refined(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Verdict]:
     result.certificate.write(folder / "c.safetensors")
     original, header = load_file(folder / "c.safetensors"), result.certificate.header
 
-    def checked(change: Callable[[dict[str, Any], str], None] | None = None, entry: Any = None) -> Verdict:
+    def checked(
+        change: Callable[[dict[str, Any], str], None] | None = None, entry: Any = None
+    ) -> Verdict:
         tensors = {name: value.copy() for name, value in original.items()}
         told = json.loads(json.dumps(header))
         if change is not None:
@@ -213,8 +261,16 @@ def twice(tensors: dict[str, Any], prefix: str) -> None:
 TAMPERED: dict[str, tuple[Callable[[dict[str, Any], str], None], str, str]] = {
     "a leaf is left out": (without_leaf, REJECT, "leaves-do-not-cover"),
     "a leaf is there twice": (twice, REJECT, "leaves-do-not-cover"),
-    "one sign turned around": (put("paths", lambda p: np.concatenate([-p[:1], p[1:]])), REJECT, "leaves-do-not-cover"),
-    "another neuron": (put("paths", lambda p: np.concatenate([p[:1] % 3 + 1, p[1:]])), REJECT, "leaves-do-not-cover"),
+    "one sign turned around": (
+        put("paths", lambda p: np.concatenate([-p[:1], p[1:]])),
+        REJECT,
+        "leaves-do-not-cover",
+    ),
+    "another neuron": (
+        put("paths", lambda p: np.concatenate([p[:1] % 3 + 1, p[1:]])),
+        REJECT,
+        "leaves-do-not-cover",
+    ),
     "a negative multiplier": (put("multipliers", lambda b: b - 1), REJECT, "multiplier-negative"),
     "a slope above 1": (put("slopes", lambda a: a + 1), REJECT, "slope-out-of-range"),
     "a slope below 0": (put("slopes", lambda a: a - 1), REJECT, "slope-out-of-range"),
@@ -228,7 +284,11 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any], str], None], str, str]] = {
     "a split beyond the list": (put("paths", lambda p: 1000 * p), ERROR, "malformed"),
     "multipliers of another shape": (put("multipliers", lambda b: b[:, 1:]), ERROR, "malformed"),
     "slopes of another shape": (put("slopes", lambda a: a[:, 1:]), ERROR, "malformed"),
-    "multipliers that are no numbers": (put("multipliers", lambda b: b * np.nan), ERROR, "malformed"),
+    "multipliers that are no numbers": (
+        put("multipliers", lambda b: b * np.nan),
+        ERROR,
+        "malformed",
+    ),
 }
 
 
@@ -255,16 +315,24 @@ def test_the_untampered_certificate_is_accepted(refined: Callable[..., Verdict])
         (lambda tree: {"row": tree["row"]}, ERROR, "malformed"),
     ],
 )
-def test_tampered_entries_are_rejected(entry: Any, status: str, code: str, refined: Callable[..., Verdict]) -> None:
+def test_tampered_entries_are_rejected(
+    entry: Any, status: str, code: str, refined: Callable[..., Verdict]
+) -> None:
     verdict = refined(entry=entry)
     assert (verdict.status, verdict.code) == (status, code)
 
 
 def with_zeros(tensors: dict[str, Any], prefix: str) -> None:
-    tensors |= {f"{prefix}rows0": np.zeros(8), f"{prefix}rows2": np.zeros(3), f"{prefix}centers2": np.zeros(8)}
+    tensors |= {
+        f"{prefix}rows0": np.zeros(8),
+        f"{prefix}rows2": np.zeros(3),
+        f"{prefix}centers2": np.zeros(8),
+    }
 
 
-def test_a_bad_reference_only_weakens_the_common_noise_bound(refined: Callable[..., Verdict]) -> None:
+def test_a_bad_reference_only_weakens_the_common_noise_bound(
+    refined: Callable[..., Verdict],
+) -> None:
     verdict = refined(with_zeros, lambda tree: tree | {"scale": (1.0).hex()})
     assert (verdict.status, verdict.code) == (REJECT, "probability-too-high")
 
@@ -273,7 +341,10 @@ def a_tree(problems: Iterator[Problem]) -> tuple[Problem, Certificate]:
     """The first certificate that has a tree."""
     for problem in problems:
         for result in certify(problem, Concentration(effort=2, nodes=NODES)):
-            lower = result.certificate and result.certificate.header["evidence"]["components"][0]["lower"]
+            lower = (
+                result.certificate
+                and result.certificate.header["evidence"]["components"][0]["lower"]
+            )
             if lower and lower.get("trees"):
                 return problem, result.certificate
     raise AssertionError("no certificate has a tree")
@@ -282,12 +353,16 @@ def a_tree(problems: Iterator[Problem]) -> tuple[Problem, Certificate]:
 @pytest.mark.parametrize(
     "problems",
     [
-        lambda: (correlated(open_problem(seed, (3, 6, 3), std=0.02), 2 * seed) for seed in range(12, 50)),
+        lambda: (
+            correlated(open_problem(seed, (3, 6, 3), std=0.02), 2 * seed) for seed in range(12, 50)
+        ),
         lambda: (shaped(CONVOLUTION, (1, 3, 3), seed) for seed in range(1, 50)),
     ],
     ids=["correlated", "convolution"],
 )
-def test_common_noise_is_for_dense_layers_of_independent_weights(problems: Any, tmp_path: Path) -> None:
+def test_common_noise_is_for_dense_layers_of_independent_weights(
+    problems: Any, tmp_path: Path
+) -> None:
     """A scale in a certificate of correlated weights, or of a convolution, is more than the checker knows."""
     problem, certificate = a_tree(problems())
     save_posterior(tmp_path / "p.safetensors", problem.network, problem.posterior)

@@ -50,8 +50,16 @@ Random: TypeAlias = np.random.Generator
 Pair: TypeAlias = tuple[float, float]
 
 FLIPS, REPEATS = 620, 20  # of every certificate; of every change of meaning of every certificate
-FLIPPED, CHANGED, FALSE = 7_000, 3_500, 300  # mutants at least: flipped, changed, and of these surely false
-NODES, REACH, QUADRATURE = 3000, 9.0, 1e-6  # of the integral: nodes, standard deviations, and its error
+FLIPPED, CHANGED, FALSE = (
+    7_000,
+    3_500,
+    300,
+)  # mutants at least: flipped, changed, and of these surely false
+NODES, REACH, QUADRATURE = (
+    3000,
+    9.0,
+    1e-6,
+)  # of the integral: nodes, standard deviations, and its error
 CORNERS = 64  # of the polygon that stands for a disc
 EVERYWHERE = (-math.inf, math.inf)
 RELU = ReLU()
@@ -67,13 +75,22 @@ class Tiny:
 
     @property
     def network(self) -> Network:
-        first = Dense(*{"linear": (2, 1), "hidden": (1, 1), "classes": (1, 2)}[self.kind], bias=False)
-        return Network((first.inputs,), (first, self.activation, replace(first)) if self.kind == "hidden" else (first,))
+        first = Dense(
+            *{"linear": (2, 1), "hidden": (1, 1), "classes": (1, 2)}[self.kind], bias=False
+        )
+        return Network(
+            (first.inputs,),
+            (first, self.activation, replace(first)) if self.kind == "hidden" else (first,),
+        )
 
     @property
     def posterior(self) -> Normal | Mixture:
         parts = tuple(Normal(vector(*mean), vector(*std)) for _, mean, std in self.components)
-        return parts[0] if len(parts) == 1 else Mixture(tuple(part[0] for part in self.components), parts)
+        return (
+            parts[0]
+            if len(parts) == 1
+            else Mixture(tuple(part[0] for part in self.components), parts)
+        )
 
     def probability(self, points: Array, rows: Array, offsets: Array) -> float:
         """P(every row is positive at every point): rows are linear in w2 given w1, so the safe w2 are an interval."""
@@ -82,8 +99,12 @@ class Tiny:
             ends = [mean[0] - REACH * std[0], mean[0] + REACH * std[0]]
             for first, last in pairwise(sorted([*ends, 0.0]) if ends[0] < 0 < ends[1] else ends):
                 w1 = first + (np.arange(NODES) + 0.5) * (last - first) / NODES
-                density = np.exp(-(((w1 - mean[0]) / std[0]) ** 2) / 2) / (std[0] * math.sqrt(2 * math.pi))
-                low, high = ((end - mean[1]) / std[1] for end in self._safe(w1, points, rows, offsets))
+                density = np.exp(-(((w1 - mean[0]) / std[0]) ** 2) / 2) / (
+                    std[0] * math.sqrt(2 * math.pi)
+                )
+                low, high = (
+                    (end - mean[1]) / std[1] for end in self._safe(w1, points, rows, offsets)
+                )
                 share = np.maximum(ndtr(high) - ndtr(low), 0)
                 total += weight * float((density * share).sum()) * (last - first) / NODES
         return total
@@ -93,7 +114,10 @@ class Tiny:
         for x, (row, offset) in product(points, zip(rows, offsets, strict=True)):
             match self.kind:
                 case "hidden":
-                    constant, slope = offset + 0 * w1, row[0] * self.activation(torch.from_numpy(w1 * x[0])).numpy()
+                    constant, slope = (
+                        offset + 0 * w1,
+                        row[0] * self.activation(torch.from_numpy(w1 * x[0])).numpy(),
+                    )
                 case "linear":
                     constant, slope = offset + row[0] * x[0] * w1, row[0] * x[1] + 0 * w1
                 case _:
@@ -131,17 +155,32 @@ class Draft:
 
     @property
     def claim(self) -> Pair:
-        return float.fromhex(self.header["claim"]["lower"]), float.fromhex(self.header["claim"]["upper"])
+        return float.fromhex(self.header["claim"]["lower"]), float.fromhex(
+            self.header["claim"]["upper"]
+        )
 
     @property
     def eps(self) -> float | None:
-        return None if self.header["region"]["norm"] == "box" else float.fromhex(self.header["region"]["eps"])
+        return (
+            None
+            if self.header["region"]["norm"] == "box"
+            else float.fromhex(self.header["region"]["eps"])
+        )
 
     @property
     def question(self) -> str:
         region = self.header["region"]
         arrays = [self.tensors[name].tolist() for name in ("x", "rows", "offsets")]
-        return repr((region["norm"], region["clip"], self.eps, arrays, [end.tolist() for end in self.box], self.tiny))
+        return repr(
+            (
+                region["norm"],
+                region["clip"],
+                self.eps,
+                arrays,
+                [end.tolist() for end in self.box],
+                self.tiny,
+            )
+        )
 
     @property
     def box(self) -> list[Array]:
@@ -154,7 +193,12 @@ class Draft:
         """The file, with all digests made for what it holds and for this posterior."""
         region = self.header["region"]
         extent = [end[None] for end in self.box] if self.eps is None else [np.array([self.eps])]
-        arrays = [self.tensors["x"][None], *extent, self.tensors["rows"][None], self.tensors["offsets"][None]]
+        arrays = [
+            self.tensors["x"][None],
+            *extent,
+            self.tensors["rows"][None],
+            self.tensors["offsets"][None],
+        ]
         parts = {"architecture": model.architecture_digest, "posterior": model.posterior_digest}
         parts["specification"] = digest({"norm": region["norm"], "clip": region["clip"]}, arrays)
         self.header["digests"] = parts | {"problem": digest(list(parts.values()))}
@@ -169,8 +213,12 @@ class Draft:
         angles = 2 * np.pi * np.arange(CORNERS) / CORNERS
         steps = (self.eps or 0.0) * np.stack([np.cos(angles), np.sin(angles)], 1)
         if region["norm"] == "l1":
-            return x + steps[:: CORNERS // 4], np.clip(x + steps[:: CORNERS // 4], *(region["clip"] or EVERYWHERE))
-        return x + steps / math.cos(math.pi / CORNERS), np.clip(x + steps, *(region["clip"] or EVERYWHERE))
+            return x + steps[:: CORNERS // 4], np.clip(
+                x + steps[:: CORNERS // 4], *(region["clip"] or EVERYWHERE)
+            )
+        return x + steps / math.cos(math.pi / CORNERS), np.clip(
+            x + steps, *(region["clip"] or EVERYWHERE)
+        )
 
 
 def parse(content: bytes, tiny: Tiny) -> Draft:
@@ -216,7 +264,11 @@ class Desk:
         if draft.question not in self.answers:
             known = draft.tiny.components and (draft.eps or 0.0) >= 0
             rows, offsets = draft.tensors["rows"], draft.tensors["offsets"]
-            found = [draft.tiny.probability(points, rows, offsets) for points in draft.corners()] if known else None
+            found = (
+                [draft.tiny.probability(points, rows, offsets) for points in draft.corners()]
+                if known
+                else None
+            )
             self.answers[draft.question] = (found[0], found[1]) if found else None
         return self.answers[draft.question]
 
@@ -224,9 +276,13 @@ class Desk:
         """Whether lower <= P_safe <= upper of the changed question: by its answer, or because it claims less of the
         same question than the draft does, which was certified."""
         answer = self.answer(changed)
-        by_answer = answer and bounds[0] <= answer[0] + QUADRATURE and bounds[1] >= answer[1] - QUADRATURE
+        by_answer = (
+            answer and bounds[0] <= answer[0] + QUADRATURE and bounds[1] >= answer[1] - QUADRATURE
+        )
         certified = changed.question == draft.question
-        return bool(by_answer) or (certified and bounds[0] <= draft.claim[0] and bounds[1] >= draft.claim[1])
+        return bool(by_answer) or (
+            certified and bounds[0] <= draft.claim[0] and bounds[1] >= draft.claim[1]
+        )
 
     def false(self, changed: Draft) -> bool:
         answer, (lower, upper) = self.answer(changed), changed.claim
@@ -235,8 +291,13 @@ class Desk:
     def report(self) -> None:
         """The table of changes and verdicts, shown with -s."""
         for kind in sorted({kind for kind, _ in self.verdicts}):
-            found = {code: count for (name, code), count in sorted(self.verdicts.items()) if name == kind}
-            print(f"\n{kind:<24}" + ", ".join(f"{code} {count}" for code, count in found.items()), end="")
+            found = {
+                code: count for (name, code), count in sorted(self.verdicts.items()) if name == kind
+            }
+            print(
+                f"\n{kind:<24}" + ", ".join(f"{code} {count}" for code, count in found.items()),
+                end="",
+            )
         print(f"\n{self.verdicts.total()} mutants")
 
 
@@ -262,36 +323,59 @@ def edit(d: Draft, part: str, change: Callable[[Array], Array]) -> bool:
 
 
 def claims(d: Draft, lower: float | None = None, upper: float | None = None) -> None:
-    new = {"lower": d.claim[0] if lower is None else lower, "upper": d.claim[1] if upper is None else upper}
+    new = {
+        "lower": d.claim[0] if lower is None else lower,
+        "upper": d.claim[1] if upper is None else upper,
+    }
     d.header["claim"] = {end: float(value).hex() for end, value in new.items()}
 
 
 def edit_hints(d: Draft, r: Random) -> None:
     """Nothing rests on these."""
-    d.header |= {"method": {"name": "magic"}, "versions": int(r.integers(999)), "bound_calls": "many", "seed": None}
+    d.header |= {
+        "method": {"name": "magic"},
+        "versions": int(r.integers(999)),
+        "bound_calls": "many",
+        "seed": None,
+    }
     for entry in d.header["evidence"].get("components", []):
         entry["lower"]["probability"] = r.random().hex()
 
 
 def edit_region(d: Draft, r: Random, kind: str) -> object:
-    region, x, (a, b) = d.header["region"], float(d.tensors["x"].flat[0]), r.exponential(0.3, 2).tolist()
+    region, x, (a, b) = (
+        d.header["region"],
+        float(d.tensors["x"].flat[0]),
+        r.exponential(0.3, 2).tolist(),
+    )
     if kind == "clip":
         region["clip"] = None if r.random() < 0.2 else [x - a, x + b - 0.1]
         return True
     if d.eps is None:
         return kind == "eps" and edit(d, "lower", lambda end: end - r.normal(0.05, 0.1, 2))
     near, far = ulps(d.eps, int(r.integers(-9, 9))), d.eps * math.exp(r.normal())
-    region[kind] = pick(r, ["linf", "l2", "l1"]) if kind == "norm" else pick(r, [0.0, near, far, far, far]).hex()
+    region[kind] = (
+        pick(r, ["linf", "l2", "l1"])
+        if kind == "norm"
+        else pick(r, [0.0, near, far, far, far]).hex()
+    )
     return True
 
 
 def edit_rows(d: Draft, r: Random) -> None:
-    changes = [lambda a: -a, lambda a: a[:, ::-1].copy(), lambda a: a * r.exponential(), lambda a: a + r.normal(0, 0.1)]
+    changes = [
+        lambda a: -a,
+        lambda a: a[:, ::-1].copy(),
+        lambda a: a * r.exponential(),
+        lambda a: a + r.normal(0, 0.1),
+    ]
     edit(d, "rows", pick(r, changes))
 
 
 def add_row(d: Draft, r: Random) -> None:
-    d.tensors["rows"] = np.concatenate([d.tensors["rows"], r.normal(0, 1, (1, d.tensors["rows"].shape[1]))])
+    d.tensors["rows"] = np.concatenate(
+        [d.tensors["rows"], r.normal(0, 1, (1, d.tensors["rows"].shape[1]))]
+    )
     d.tensors["offsets"] = np.append(d.tensors["offsets"], r.normal(1, 1))
 
 
@@ -315,7 +399,11 @@ def edit_boxes(d: Draft, r: Random) -> None:
     elif action < 0.8:
         del boxes[i]
     else:
-        d.tensors |= {f"{n}{len(boxes)}": d.tensors[f"{n}{i}"] for n in ("center", "signs") if f"{n}{i}" in d.tensors}
+        d.tensors |= {
+            f"{n}{len(boxes)}": d.tensors[f"{n}{i}"]
+            for n in ("center", "signs")
+            if f"{n}{i}" in d.tensors
+        }
         boxes.append(boxes[i])
 
 
@@ -334,7 +422,11 @@ def leave_parent(d: Draft, r: Random) -> object:
     (_, mean, std), cell = d.tiny.components[0], pick(r, evidence["union"]["cells"])
     parent, entry, w = cell["parent"], evidence["boxes"][cell["parent"]], int(r.integers(2))
     center = mean[w] if entry["draw"] is None else float(d.tensors[f"center{parent}"][w])
-    rho, sign = (growth["rho"], int(d.tensors[f"signs{parent}"][w])) if f"signs{parent}" in d.tensors else (0.0, 0)
+    rho, sign = (
+        (growth["rho"], int(d.tensors[f"signs{parent}"][w]))
+        if f"signs{parent}" in d.tensors
+        else (0.0, 0)
+    )
     rates = [growth["step"] * std[w] * (1 + rho * grows) for grows in (sign <= 0, sign >= 0)]
     ends = [center - entry["steps"] * rates[0], center + entry["steps"] * rates[1]]
     side, beyond = int(r.integers(2)), pick(r, [0.0, r.random()])
@@ -358,7 +450,10 @@ def edit_cells(d: Draft, r: Random) -> object:
         case 2:
             cell["cuts"] = cell["cuts"][1:]
         case 3:
-            cell["cuts"] = [[w, (float.fromhex(l) + a).hex(), (float.fromhex(u) + b).hex()] for w, l, u in cell["cuts"]]
+            cell["cuts"] = [
+                [w, (float.fromhex(l) + a).hex(), (float.fromhex(u) + b).hex()]
+                for w, l, u in cell["cuts"]
+            ]
         case _:
             pick(r, union["separators"])[int(r.integers(3))] = int(r.integers(4))
     return True
@@ -379,7 +474,9 @@ def edit_slope(d: Draft, r: Random, *values: float) -> object:
 
 def edit_threshold(d: Draft, r: Random, *values: float) -> None:
     entry = pick(r, d.header["evidence"]["components"])
-    proof = pick(r, [entry["upper"]["failure"] if entry["upper"] else entry["lower"], entry["lower"]])
+    proof = pick(
+        r, [entry["upper"]["failure"] if entry["upper"] else entry["lower"], entry["lower"]]
+    )
     proof["t"] = float(pick(r, values)).hex()
 
 
@@ -396,7 +493,9 @@ def edit_upper(d: Draft, r: Random) -> object:
     return bool(old)
 
 
-def edit_posterior(d: Draft, change: Callable[[float, Pair, Pair], tuple[float, Pair, Pair]]) -> None:
+def edit_posterior(
+    d: Draft, change: Callable[[float, Pair, Pair], tuple[float, Pair, Pair]]
+) -> None:
     d.tiny = replace(d.tiny, components=tuple(change(*part) for part in d.tiny.components))
 
 
@@ -406,7 +505,10 @@ def edit_sigma(d: Draft, r: Random) -> None:
 
 
 def edit_mean(d: Draft, r: Random) -> None:
-    k, (a, b) = int(r.integers(1, 9)), pick(r, [r.normal(0, scale, 2).tolist() for scale in (0.0, 0.05, 0.3)])
+    k, (a, b) = (
+        int(r.integers(1, 9)),
+        pick(r, [r.normal(0, scale, 2).tolist() for scale in (0.0, 0.05, 0.3)]),
+    )
     edit_posterior(d, lambda weight, mean, std: (weight, (ulps(mean[0], k) + a, mean[1] + b), std))
 
 
@@ -417,18 +519,28 @@ def edit_mixture(d: Draft, r: Random) -> object:
 
 
 def edit_activation(d: Draft, r: Random) -> object:
-    d.tiny = replace(d.tiny, activation=pick(r, [LeakyReLU(), LeakyReLU(r.random()), Tanh(), Sigmoid()]))
+    d.tiny = replace(
+        d.tiny, activation=pick(r, [LeakyReLU(), LeakyReLU(r.random()), Tanh(), Sigmoid()])
+    )
     return d.tiny.kind == "hidden"
 
 
 CLAIMS: dict[str, Change] = {
     "claim up by ulps": lambda d, r: claims(d, ulps(d.supported[0], int(r.integers(1, 60)))),
-    "claim up": lambda d, r: claims(d, d.supported[0] + (1 - d.supported[0]) * r.uniform(1e-9, 1), 1),
-    "upper down by ulps": lambda d, r: claims(d, None, ulps(d.supported[1], -int(r.integers(1, 60)))),
+    "claim up": lambda d, r: claims(
+        d, d.supported[0] + (1 - d.supported[0]) * r.uniform(1e-9, 1), 1
+    ),
+    "upper down by ulps": lambda d, r: claims(
+        d, None, ulps(d.supported[1], -int(r.integers(1, 60)))
+    ),
     "upper down": lambda d, r: claims(d, 0, d.supported[1] * r.random()),
     "claim as supported": lambda d, _: claims(d, *d.supported),
-    "claim weaker": lambda d, r: claims(d, d.claim[0] * r.random(), d.claim[1] + (1 - d.claim[1]) * r.random()),
-    "claim nonsense": lambda d, r: claims(d, *pick(r, [(math.nan, 1), (-r.random(), 1), (0, 1 + r.random()), (1, 0)])),
+    "claim weaker": lambda d, r: claims(
+        d, d.claim[0] * r.random(), d.claim[1] + (1 - d.claim[1]) * r.random()
+    ),
+    "claim nonsense": lambda d, r: claims(
+        d, *pick(r, [(math.nan, 1), (-r.random(), 1), (0, 1 + r.random()), (1, 0)])
+    ),
     "hints": edit_hints,
 }
 QUESTIONS: dict[str, Change] = {
@@ -447,7 +559,9 @@ QUESTIONS: dict[str, Change] = {
 BOXES: dict[str, Change] = {
     "growth": edit_growth,
     "signs": edit_signs,
-    "centre": lambda d, r: edit(d, "center", lambda c: c + pick(r, [1e-16, 0.01, 0.1, 0.3]) * r.normal(0, 1, c.shape)),
+    "centre": lambda d, r: edit(
+        d, "center", lambda c: c + pick(r, [1e-16, 0.01, 0.1, 0.3]) * r.normal(0, 1, c.shape)
+    ),
     "boxes": edit_boxes,
     "rule": edit_rule,
     "cells": edit_cells,
@@ -458,12 +572,20 @@ BOXES: dict[str, Change] = {
 CONCENTRATION: dict[str, Change] = {
     "slope": lambda d, r: edit_slope(d, r, r.random(), 0.0, 1.0),
     "slope not finite": lambda d, r: edit_slope(d, r, math.nan, math.inf, -math.inf),
-    "slope out of range": lambda d, r: edit_slope(d, r, -5e-324, 1 + 2.0**-52, -r.random(), 1 + r.random()),
+    "slope out of range": lambda d, r: edit_slope(
+        d, r, -5e-324, 1 + 2.0**-52, -r.random(), 1 + r.random()
+    ),
     "threshold": lambda d, r: edit_threshold(d, r, 8 * r.random()),
-    "threshold not positive": lambda d, r: edit_threshold(d, r, 0.0, -r.random(), math.nan, math.inf),
+    "threshold not positive": lambda d, r: edit_threshold(
+        d, r, 0.0, -r.random(), math.nan, math.inf
+    ),
     "components": edit_components,
-    "point": lambda d, r: edit(d, "point", lambda p: p + pick(r, [1e-16, -1e-3, 1e-3, -0.1]) * (1 + r.random(p.shape))),
-    "point outside": lambda d, r: edit(d, "point", lambda p: p + pick(r, [-5, 5]) * (1 + r.random(p.shape))),
+    "point": lambda d, r: edit(
+        d, "point", lambda p: p + pick(r, [1e-16, -1e-3, 1e-3, -0.1]) * (1 + r.random(p.shape))
+    ),
+    "point outside": lambda d, r: edit(
+        d, "point", lambda p: p + pick(r, [-5, 5]) * (1 + r.random(p.shape))
+    ),
     "upper bound": edit_upper,
     "concentration as boxes": lambda d, _: d.header.update(kind="boxes"),
 }
@@ -486,7 +608,9 @@ OUTCOMES: dict[str | None, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def base(tiny: Tiny, spec: Specification, method: Method, folder: Path, rule: str | None = None) -> Draft:
+def base(
+    tiny: Tiny, spec: Specification, method: Method, folder: Path, rule: str | None = None
+) -> Draft:
     """The certificate that the prover writes; with another rule of union its claim is what that rule supports."""
     found = certify(Problem(tiny.network, tiny.posterior, spec), method)[0].certificate
     assert found is not None
@@ -523,9 +647,15 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Draft]:
         "one box": base(linear, above(ball(two, 0.1), 0.4), PIE(samples=1, step=0.3), folder),
         "cells": base(hidden, above(around, 0.2), PIE(samples=3, step=0.3), folder),
         "signs": base(linear, above(ball(two, 0.1, "l2"), 0.4), GIE(samples=3, step=0.3), folder),
-        "inclusion-exclusion": base(classes, clipped, PIE(samples=3), folder, "inclusion-exclusion"),
-        "bonferroni": base(linear, above(ball(two, 0.1, "l1"), 0.4), PIE(samples=2), folder, "bonferroni"),
-        "input box": base(linear, above(explicit_box(Box(two - 0.1, two + 0.05)), 0.3), PIE(samples=2), folder),
+        "inclusion-exclusion": base(
+            classes, clipped, PIE(samples=3), folder, "inclusion-exclusion"
+        ),
+        "bonferroni": base(
+            linear, above(ball(two, 0.1, "l1"), 0.4), PIE(samples=2), folder, "bonferroni"
+        ),
+        "input box": base(
+            linear, above(explicit_box(Box(two - 0.1, two + 0.05)), 0.3), PIE(samples=2), folder
+        ),
         "lower": base(narrow, above(around, 0.3), Concentration(effort=0), folder),
         "upper": base(narrow, output_interval(around, 1.3, 3.0), Concentration(upper=True), folder),
         "classes": base(classes, clipped, Concentration(), folder),
@@ -538,7 +668,14 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Draft]:
         ("cells", True), ("cells", False), ("inclusion-exclusion", False), ("bonferroni", False), (None, False)
     }  # fmt: skip
     tensors = {name for draft in found.values() for name in draft.tensors}
-    assert tensors >= {"signs0", "center1", "c0.row_slopes1", "c0.point", "c1.lower_slopes1", "lower"}
+    assert tensors >= {
+        "signs0",
+        "center1",
+        "c0.row_slopes1",
+        "c0.point",
+        "c1.lower_slopes1",
+        "lower",
+    }
     return found
 
 
@@ -552,7 +689,9 @@ def test_the_truth_is_known() -> None:
     """The integral, against the paper's example and a difference of two Gaussians."""
     hidden = Tiny("hidden", ((1.0, (0.0, 0.0), (1.0, 1.0)),))
     for eps in (0.0, 0.3):
-        found = hidden.probability(np.array([[1 - eps], [1 + eps]]), np.array([[-1.0]]), np.array([1.0]))
+        found = hidden.probability(
+            np.array([[1 - eps], [1 + eps]]), np.array([[-1.0]]), np.array([1.0])
+        )
         assert abs(found - paper_probability(eps)) < QUADRATURE
     classes = Tiny("classes", ((0.5, (1.0, 0.3), (0.2, 0.1)), (0.5, (1.0, 0.3), (0.2, 0.1))))
     found = classes.probability(np.array([[0.5], [1.5]]), np.array([[1.0, -1.0]]), np.zeros(1))
@@ -610,10 +749,17 @@ def test_another_posterior(bases: dict[str, Draft], tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     for draft in bases.values():
         content = draft.sealed(desk.model(draft.tiny))
-        for change, number in product((edit_sigma, edit_mean, edit_activation, edit_mixture), range(3)):
+        for change, number in product(
+            (edit_sigma, edit_mean, edit_activation, edit_mixture), range(3)
+        ):
             changed = deepcopy(draft)
-            if draft.tiny.components and change(changed, np.random.default_rng(number)) is not False:
+            if (
+                draft.tiny.components
+                and change(changed, np.random.default_rng(number)) is not False
+            ):
                 assert desk.check(content, changed.tiny, "posterior").code == "digest-mismatch"
-        other = next(other.tiny for other in bases.values() if other.tiny.network != draft.tiny.network)
+        other = next(
+            other.tiny for other in bases.values() if other.tiny.network != draft.tiny.network
+        )
         assert desk.check(content, other, "network").code in ("digest-mismatch", "malformed")
     desk.report()

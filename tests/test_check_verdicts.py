@@ -30,7 +30,8 @@ def test_certificates_are_accepted_with_all_that_is_known(name: str, workshop: W
 
 # Edits by the code they lead to: the certificate, where in its header or tensors, and the new value; "" is acceptance.
 STEPS, CUTS, PARENT, APART = (
-    f"evidence/{place}" for place in ("boxes/0/steps", "union/cells/0/cuts", "union/cells/0/parent", "union/separators")
+    f"evidence/{place}"
+    for place in ("boxes/0/steps", "union/cells/0/cuts", "union/cells/0/parent", "union/separators")
 )
 T, UPPER, ROW = (f"evidence/components/0/{place}" for place in ("lower/t", "upper", "upper/row"))
 X, ROWS = "tensors/x", "tensors/rows"
@@ -119,7 +120,9 @@ def test_no_verdict_is_left_out() -> None:
 
 
 def test_arithmetic_that_is_not_ieee_is_refused(workshop: Workshop) -> None:
-    with patch.object(arithmetic.np, "full", lambda *_: np.zeros(2)):  # as if subnormals were flushed
+    with patch.object(
+        arithmetic.np, "full", lambda *_: np.zeros(2)
+    ):  # as if subnormals were flushed
         verdict = workshop.edited("box", "seed", 0)
     assert (verdict.status, verdict.code) == (ERROR, "arithmetic")
 

@@ -58,10 +58,16 @@ def files(tmp_path: Path) -> dict[str, Path]:
     """A small posterior, images with labels (its own predictions, so that they are right), regression inputs."""
     generator = torch.Generator().manual_seed(0)
     network = mlp(4, 6, 3)
-    posterior = Normal(gaussian(network.size, generator=generator), torch.full((network.size,), 0.01).double())
+    posterior = Normal(
+        gaussian(network.size, generator=generator), torch.full((network.size,), 0.01).double()
+    )
     save_posterior(tmp_path / "p.safetensors", network, posterior)
     x = np.random.default_rng(0).integers(0, 256, (10, 2, 2), np.uint8)
-    y = network.forward(posterior.mean, torch.from_numpy(x.reshape(10, 4) / 255.0)).argmax(-1).numpy()
+    y = (
+        network.forward(posterior.mean, torch.from_numpy(x.reshape(10, 4) / 255.0))
+        .argmax(-1)
+        .numpy()
+    )
     np.savez(tmp_path / "x.npz", x=x, y=y)
     np.savez(tmp_path / "bad_label.npz", x=x, y=np.full(10, 7))
     np.savez(tmp_path / "no_label.npz", x=x)
@@ -82,7 +88,10 @@ def property_file(path: Path, x: np.ndarray, eps: float, label: int, rest: str =
     """Class `label` on a box around x, the way competitions write it: a counterexample is any other class."""
     names = [f"X_{i}" for i in range(len(x))] + [f"Y_{j}" for j in range(3)]
     text = "".join(f"(declare-const {name} Real)\n" for name in names)
-    text += "".join(f"(assert (>= X_{i} {v - eps:.8f}))\n(assert (<= X_{i} {v + eps:.8f}))\n" for i, v in enumerate(x))
+    text += "".join(
+        f"(assert (>= X_{i} {v - eps:.8f}))\n(assert (<= X_{i} {v + eps:.8f}))\n"
+        for i, v in enumerate(x)
+    )
     rivals = " ".join(f"(and (>= Y_{j} Y_{label}))" for j in range(3) if j != label)
     path.write_text(text + f"(assert (or {rivals}))\n" + rest)
 
@@ -96,9 +105,22 @@ def wide_steps(method: str) -> list[object]:
 
 
 @pytest.mark.parametrize("method", ["concentration", "sampling", "pie", "gie"])
-def test_certify_writes_results_and_certificates(method: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_certify_writes_results_and_certificates(
+    method: str, run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
     out = tmp_path / "new" / "out"
-    arguments = ["certify", files["p"], "--inputs", files["x"], "--select", "2:8", "--eps", 0.01, "--method", method]
+    arguments = [
+        "certify",
+        files["p"],
+        "--inputs",
+        files["x"],
+        "--select",
+        "2:8",
+        "--eps",
+        0.01,
+        "--method",
+        method,
+    ]
     code, text, _ = run(*arguments, *wide_steps(method), "--out", out)
     assert code == 0
     assert "mean P_safe" in text
@@ -115,8 +137,19 @@ def test_certify_writes_results_and_certificates(method: str, run: Run, files: d
     assert not list(tmp_path.glob("new/.*"))
 
 
-def test_certifying_again_replaces_earlier_results_only(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
-    arguments = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.01, "--out", tmp_path / "out"]
+def test_certifying_again_replaces_earlier_results_only(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
+    arguments = [
+        "certify",
+        files["p"],
+        "--inputs",
+        files["x"],
+        "--eps",
+        0.01,
+        "--out",
+        tmp_path / "out",
+    ]
     assert run(*arguments)[0] == 0
     (tmp_path / "out" / "mine.txt").write_text("keep")
     assert run(*arguments, "--select", "0:2")[0] == 0
@@ -127,15 +160,30 @@ def test_certifying_again_replaces_earlier_results_only(run: Run, files: dict[st
 
 def test_images_are_clipped_by_default(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     for name, option in (("a", []), ("b", ["--no-clip"]), ("c", ["--clip", "0", "1"])):
-        arguments = ["certify", files["p"], "--inputs", files["x"], "--select", "0", "--eps", 0.01, *option]
+        arguments = [
+            "certify",
+            files["p"],
+            "--inputs",
+            files["x"],
+            "--select",
+            "0",
+            "--eps",
+            0.01,
+            *option,
+        ]
         assert run(*arguments, "--out", tmp_path / name)[0] == 0
     clips = [
-        read_certificate(tmp_path / n / lines(tmp_path / n)[0]["certificate"]).header["region"]["clip"] for n in "abc"
+        read_certificate(tmp_path / n / lines(tmp_path / n)[0]["certificate"]).header["region"][
+            "clip"
+        ]
+        for n in "abc"
     ]
     assert clips == [[0.0, 1.0], None, [0.0, 1.0]]
 
 
-def test_upper_bounds_and_estimates_have_their_own_fields(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_upper_bounds_and_estimates_have_their_own_fields(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
     options = ["--eps", 0.9, "--upper", "--estimate", 5, "--out", tmp_path / "out"]
     code, text, _ = run("certify", files["p"], "--inputs", files["x"], *options)
     assert code == 0
@@ -163,21 +211,41 @@ def test_several_radii(run: Run, files: dict[str, Path], tmp_path: Path) -> None
     assert code == 0
     assert all(f"eps {eps}: mean P_safe" in text for eps in ("0.001", "0.01", "0.1"))
     rows = lines(tmp_path / "out")
-    assert [(row["index"], row["eps"]) for row in rows] == [(i, e) for i in (1, 2, 3) for e in (0.001, 0.01, 0.1)]
+    assert [(row["index"], row["eps"]) for row in rows] == [
+        (i, e) for i in (1, 2, 3) for e in (0.001, 0.01, 0.1)
+    ]
     names = [row["certificate"] for row in rows if row["certificate"]]
-    assert len(set(names)) == len(names) == len(list((tmp_path / "out" / "certificates").iterdir())) > 3
+    assert (
+        len(set(names))
+        == len(names)
+        == len(list((tmp_path / "out" / "certificates").iterdir()))
+        > 3
+    )
     assert "certificates/000001_0.001.safetensors" in names
     assert accepted(run, tmp_path / "out", files["p"])
     assert run(*base, "0.01", "--out", tmp_path / "one")[0] == 0
     alone = lines(tmp_path / "one")
-    assert [row["certificate"] for row in alone] == [f"certificates/{i:06d}.safetensors" for i in (1, 2, 3)]
+    assert [row["certificate"] for row in alone] == [
+        f"certificates/{i:06d}.safetensors" for i in (1, 2, 3)
+    ]
     changing = {"certificate": None, "seconds": None}
-    assert [row | changing for row in rows if row["eps"] == 0.01] == [row | changing for row in alone]
+    assert [row | changing for row in rows if row["eps"] == 0.01] == [
+        row | changing for row in alone
+    ]
 
 
 def test_every_input_may_bring_its_radius(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     """From an array `eps`; --eps comes first."""
-    base = ["certify", files["p"], "--inputs", files["own_eps"], "--select", "0,5", "--out", tmp_path / "out"]
+    base = [
+        "certify",
+        files["p"],
+        "--inputs",
+        files["own_eps"],
+        "--select",
+        "0,5",
+        "--out",
+        tmp_path / "out",
+    ]
     code, text, _ = run(*base)
     assert (code, "eps of each input" in text) == (0, True)
     assert [row["eps"] for row in lines(tmp_path / "out")] == [0.0, 0.005]
@@ -205,7 +273,16 @@ def test_thresholds(run: Run, files: dict[str, Path]) -> None:
 
 def test_questions_from_files(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     """The file states the counterexample: unsat if the class stands, sat if another one is claimed."""
-    base = ["certify", files["p"], "--upper", "--at-least", 0.9, "--out", tmp_path / "out", "--vnnlib"]
+    base = [
+        "certify",
+        files["p"],
+        "--upper",
+        "--at-least",
+        0.9,
+        "--out",
+        tmp_path / "out",
+        "--vnnlib",
+    ]
     code, text, _ = run(*base, files["robust"])
     assert code == 0
     assert "states the counterexample: unsat says that there is none" in text
@@ -220,13 +297,23 @@ def test_questions_from_files(run: Run, files: dict[str, Path], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("method", ["concentration", "sampling", "pie", "gie"])
-def test_files_of_several_boxes(method: str, run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_files_of_several_boxes(
+    method: str, run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
     """One row and certificate a box, and bounds for all together."""
     with np.load(files["x"]) as data:
         x, label = data["x"][0].flatten() / 255, int(data["y"][0])
     halves = f"(assert (or (<= X_0 {x[0]:.6f}) (>= X_0 {x[0]:.6f})))"
     property_file(tmp_path / "two.vnnlib", x, 0.001, label, halves)
-    arguments = ["--method", method, *wide_steps(method), "--at-least", 0.2, "--out", tmp_path / "out"]
+    arguments = [
+        "--method",
+        method,
+        *wide_steps(method),
+        "--at-least",
+        0.2,
+        "--out",
+        tmp_path / "out",
+    ]
     code, text, _ = run("certify", files["p"], "--vnnlib", tmp_path / "two.vnnlib", *arguments)
     rows = lines(tmp_path / "out")
     together = 1 - sum(1 - row["lower"] for row in rows)
@@ -248,7 +335,9 @@ def test_of_a_conjunction_only_a_lower_bound_is_shown(
         save_posterior(posterior, network, Empirical(sample(normal, 5, 0)))
     property_file(file, np.full(4, 0.5), 0.4, 0, "(assert (>= Y_1 Y_0))(assert (>= Y_2 Y_0))")
     upper = ["--upper"] if family == "normal" else []  # enumeration has one always
-    code, text, _ = run("certify", posterior, "--vnnlib", file, *upper, "--at-least", 1, "--out", tmp_path / "out")
+    code, text, _ = run(
+        "certify", posterior, "--vnnlib", file, *upper, "--at-least", 1, "--out", tmp_path / "out"
+    )
     assert (code, text.splitlines()[-1]) == (1, "both.vnnlib: unknown")
     assert "an upper bound would not" in text
     assert "P(no counterexample) at least 0.00 %, at most 100.00 %" in text
@@ -385,11 +474,15 @@ def test_mistakes_get_one_clear_line(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
 def test_no_cuda(run: Run, files: dict[str, Path]) -> None:
-    code, _, error = run("certify", files["p"], "--inputs", files["x"], "--eps", 0, "--device", "cuda")
+    code, _, error = run(
+        "certify", files["p"], "--inputs", files["x"], "--eps", 0, "--device", "cuda"
+    )
     assert (code, "'cuda' is not available" in error) == (2, True)
 
 
-def test_a_folder_with_other_things_is_not_touched(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_folder_with_other_things_is_not_touched(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years")
     arguments = ["certify", files["p"], "--inputs", files["x"], "--eps", 0, "--out"]
@@ -412,11 +505,27 @@ def notes_of(path: Path) -> dict[str, Any]:
 
 def test_train_a_cnn_with_every_option(run: Run, tmp_path: Path) -> None:
     """None of the values is the default of its option."""
-    options = {"epochs": 1, "batch_size": 64, "learning_rate": 2e-3, "schedule": "cosine", "kl_weight": 0.5}
-    options |= {"prior_std": 2.0, "initial_std": 0.02, "weight_decay": 1e-3, "seed": 3, "bayesian": "dense"}
-    given = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    options = {
+        "epochs": 1,
+        "batch_size": 64,
+        "learning_rate": 2e-3,
+        "schedule": "cosine",
+        "kl_weight": 0.5,
+    }
+    options |= {
+        "prior_std": 2.0,
+        "initial_std": 0.02,
+        "weight_decay": 1e-3,
+        "seed": 3,
+        "bayesian": "dense",
+    }
+    given = [
+        word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)
+    ]
     path = tmp_path / "cnn.safetensors"
-    code, text, error = run("train", "--network", "cnn", "--data", "digits", "--augment", *given, "--out", path)
+    code, text, error = run(
+        "train", "--network", "cnn", "--data", "digits", "--augment", *given, "--out", path
+    )
     assert (code, error) == (0, "")
     network, posterior = load_posterior(path)
     assert network == cnn((1, 8, 8), 10)
@@ -430,7 +539,9 @@ def test_train_a_cnn_with_every_option(run: Run, tmp_path: Path) -> None:
     assert notes["recipe"] == options | {"data": "digits", "augment": True}
     (epoch,) = notes["log"]
     assert epoch["elbo"] == pytest.approx(-(1500 * epoch["nll"] + epoch["kl"]))
-    assert notes["accuracy"] == pytest.approx(accuracy(network, posterior.mean, data.x.unsqueeze(1), data.y))
+    assert notes["accuracy"] == pytest.approx(
+        accuracy(network, posterior.mean, data.x.unsqueeze(1), data.y)
+    )
     assert f"accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set" in text
     assert f"median std {notes['std']:.2g}, ELBO {epoch['elbo']:.4g}" in text
     assert notes["std"] == float(posterior.std[posterior.std > 0].median())
@@ -442,7 +553,9 @@ def test_the_widths_of_an_mlp(run: Run, tmp_path: Path) -> None:
     assert load_posterior(path)[0] == mlp(64, 7, 5, 10)
 
 
-def test_an_interrupted_training_goes_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_training_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the same bytes as without the interruption, and without doing whole epochs again."""
     epoch, begun = training._epoch, list[int]()
 
@@ -469,14 +582,36 @@ def test_an_interrupted_training_goes_on(run: Run, tmp_path: Path, monkeypatch: 
     assert (tmp_path / "whole.safetensors").read_bytes() == path.read_bytes()
 
 
-def test_branch_and_bound_from_the_command_line(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_branch_and_bound_from_the_command_line(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
     """Higher effort never widens an interval, and its certificates are accepted."""
     bounds = []
     for effort in (1, 2):
         out = tmp_path / f"effort{effort}"
-        command = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.3, "--upper", "--out", out]
-        assert run(*command, "--effort", effort, *(["--nodes", 50, "--time-limit", 60] if effort > 1 else []))[0] == 0
-        bounds.append([json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()])
+        command = [
+            "certify",
+            files["p"],
+            "--inputs",
+            files["x"],
+            "--eps",
+            0.3,
+            "--upper",
+            "--out",
+            out,
+        ]
+        assert (
+            run(
+                *command,
+                "--effort",
+                effort,
+                *(["--nodes", 50, "--time-limit", 60] if effort > 1 else []),
+            )[0]
+            == 0
+        )
+        bounds.append(
+            [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+        )
         assert run("check", out, "--posterior", files["p"])[0] == 0
     for one, two in zip(*bounds, strict=True):
         assert one["lower"] - 1e-9 <= two["lower"] <= two["upper"] <= one["upper"] + 1e-9
@@ -488,7 +623,9 @@ def in_eights(length: int, *_: Any) -> Iterator[slice]:
     return (slice(start, min(start + 8, length)) for start in range(0, length, 8))
 
 
-def interrupted_in_batch(number: int, module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted_in_batch(
+    number: int, module: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody presses Ctrl-C when the function is called for the so-many-th time."""
     original, calls = getattr(module, name), list[int]()
 
@@ -512,7 +649,9 @@ def test_an_interrupt_before_the_first_result_changes_nothing(
     interrupted_in_batch(1, front_door, "_observed", monkeypatch)
     code, text, error = run(*asked)
     assert (code, "Traceback" in error, "interrupted" in error, text) == (130, False, True, "")
-    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*") if path.is_file()
+    } == before
 
 
 @pytest.mark.parametrize("command", ["certify", "decide"])
@@ -520,7 +659,9 @@ def test_an_interrupt_between_batches_keeps_what_is_there(
     command: str, run: Run, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted_in_batch(2, front_door, "_observed", monkeypatch)
-    code, text, error = run(command, files["p"], "--inputs", files["x"], "--eps", 0.3, "--out", tmp_path / "out")
+    code, text, error = run(
+        command, files["p"], "--inputs", files["x"], "--eps", 0.3, "--out", tmp_path / "out"
+    )
     assert (code, "Traceback" in error, "interrupted" in error) == (130, False, True)
     (stored,) = (tmp_path / "out").glob("*.jsonl")
     assert len(stored.read_text().splitlines()) == 8
@@ -543,7 +684,18 @@ def test_an_interrupted_search_reports_what_it_has(
     monkeypatch.setattr(refine_module, "tighten", interrupted)
     monkeypatch.setattr("bnncert._certify.slices", in_eights)
     monkeypatch.setattr("bnncert.concentration.method.LOW", 0)
-    command = ["certify", files["p"], "--inputs", files["x"], "--eps", 0.3, "--effort", 2, "--out", tmp_path / "out"]
+    command = [
+        "certify",
+        files["p"],
+        "--inputs",
+        files["x"],
+        "--eps",
+        0.3,
+        "--effort",
+        2,
+        "--out",
+        tmp_path / "out",
+    ]
     code, text, error = run(*command)
     assert (code, "Traceback" in error) == (130, False)
     assert "interrupted" in error
@@ -571,7 +723,9 @@ def test_attack_the_shipped_digits_network(run: Run) -> None:
     assert shares(run(*command, "--eps", 0)[1]) == {"mean": (clean, clean)}
 
 
-def robust_share(network: Network, weights: torch.Tensor, x: torch.Tensor, y: torch.Tensor, **region: Any) -> float:
+def robust_share(
+    network: Network, weights: torch.Tensor, x: torch.Tensor, y: torch.Tensor, **region: Any
+) -> float:
     """The percentage of a linear network's inputs that are right on their whole region, which has a closed form."""
     norm, eps, clip = region["norm"], region["eps"], region["clip"]
     (matrix, bias) = network.split(weights)[0]
@@ -592,16 +746,24 @@ def linear(tmp_path: Path) -> tuple[Path, Path, Network, Normal]:
     """A wide posterior of linear networks, on which the attack finds the worst input, and 200 images."""
     generator = torch.Generator().manual_seed(3)
     network = mlp(4, 3)
-    posterior = Normal(gaussian(network.size, generator=generator), torch.full((network.size,), 0.3).double())
+    posterior = Normal(
+        gaussian(network.size, generator=generator), torch.full((network.size,), 0.3).double()
+    )
     save_posterior(tmp_path / "linear.safetensors", network, posterior)
     x = np.random.default_rng(1).integers(0, 256, (200, 2, 2), np.uint8)
-    y = network.forward(posterior.mean, torch.from_numpy(x.reshape(200, 4) / 255.0)).argmax(-1).numpy()
+    y = (
+        network.forward(posterior.mean, torch.from_numpy(x.reshape(200, 4) / 255.0))
+        .argmax(-1)
+        .numpy()
+    )
     y[:9] = (y[:9] + 1) % 3  # misclassified
     np.savez(tmp_path / "images.npz", x=x, y=y)
     return tmp_path / "linear.safetensors", tmp_path / "images.npz", network, posterior
 
 
-@pytest.mark.parametrize(("norm", "clip"), [("linf", True), ("linf", False), ("l2", False), ("l1", False)])
+@pytest.mark.parametrize(
+    ("norm", "clip"), [("linf", True), ("linf", False), ("l2", False), ("l1", False)]
+)
 def test_attacks_on_linear_networks_are_exact(
     norm: str, clip: bool, run: Run, linear: tuple[Path, Path, Network, Normal]
 ) -> None:
@@ -612,17 +774,23 @@ def test_attacks_on_linear_networks_are_exact(
     code, text, error = run(*command, "--eps", 0.15, *([] if clip else ["--no-clip"]))
     assert (code, error) == (0, "")
     assert [*shares(text)] == ["mean", "4 samples"]
-    for name, networks in (("mean", posterior.mean.unsqueeze(0)), ("4 samples", sample(posterior, 4, 5))):
+    for name, networks in (
+        ("mean", posterior.mean.unsqueeze(0)),
+        ("4 samples", sample(posterior, 4, 5)),
+    ):
         region = {"norm": norm, "clip": clip}
         clean, attacked = (
-            sum(robust_share(network, weights, x, y, eps=eps, **region) for weights in networks) / len(networks)
+            sum(robust_share(network, weights, x, y, eps=eps, **region) for weights in networks)
+            / len(networks)
             for eps in (0.0, 0.15)
         )
         assert attacked < clean < 100
         assert shares(text)[name] == pytest.approx((clean, attacked), abs=0.0051)
 
 
-def test_clipping_shields_from_attacks(run: Run, linear: tuple[Path, Path, Network, Normal]) -> None:
+def test_clipping_shields_from_attacks(
+    run: Run, linear: tuple[Path, Path, Network, Normal]
+) -> None:
     """The clipped region is the smaller one; on linear networks the attack finds the worst input of both."""
     command = ["attack", linear[0], "--inputs", linear[1], "--eps", 0.15]
     clipped, free = (shares(run(*command, *option)[1])["mean"][1] for option in ([], ["--no-clip"]))
@@ -649,18 +817,27 @@ def test_doctor_and_version(run: Run) -> None:
 def test_help_does_not_load_torch() -> None:
     program = "import sys; from bnncert.cli.main import app; app(['certify', '--help'], standalone_mode=False); "
     found = subprocess.run(
-        [sys.executable, "-c", program + "print('torch' in sys.modules)"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program + "print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert found.stdout.rstrip().endswith("False")
 
 
-def test_decide_writes_decisions_that_the_checker_accepts(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+def test_decide_writes_decisions_that_the_checker_accepts(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
     asked = (files["p"], "--inputs", files["x"], "--eps", "0.001,0.01", "--select", "0:3")
     code, out, _ = run("decide", *asked, "--out", tmp_path / "d")
     assert code == 0
     assert "not of P_safe" in out
-    lines = [json.loads(line) for line in (tmp_path / "d" / "decisions.jsonl").read_text().splitlines()]
-    assert [(line["index"], line["eps"]) for line in lines] == [(i, e) for i in range(3) for e in (0.001, 0.01)]
+    lines = [
+        json.loads(line) for line in (tmp_path / "d" / "decisions.jsonl").read_text().splitlines()
+    ]
+    assert [(line["index"], line["eps"]) for line in lines] == [
+        (i, e) for i in range(3) for e in (0.001, 0.01)
+    ]
     assert {line["quantity"] for line in lines} == {"softmax"}
     assert all((tmp_path / "d" / line["certificate"]).is_file() for line in lines)
     code, out, _ = run("check", tmp_path / "d", "--posterior", files["p"])
@@ -674,7 +851,9 @@ def test_decide_writes_decisions_that_the_checker_accepts(run: Run, files: dict[
 
 def test_decide_on_a_regression(run: Run, tmp_path: Path) -> None:
     network = mlp(2, 1)
-    save_posterior(tmp_path / "r.safetensors", network, Normal(vector(1.0, 1.0, 0.0), vector(0.1, 0.1, 0.1)))
+    save_posterior(
+        tmp_path / "r.safetensors", network, Normal(vector(1.0, 1.0, 0.0), vector(0.1, 0.1, 0.1))
+    )
     np.savez(tmp_path / "r.npz", x=np.array([[1.0, 2.0], [0.0, 0.0]]), y=np.array([3.0, 1.0]))
     asked = (tmp_path / "r.safetensors", "--inputs", tmp_path / "r.npz", "--eps", 0.1)
     code, out, _ = run("decide", *asked, "--tolerance", 0.5)

@@ -78,7 +78,9 @@ def assert_below_truth(problem: Problem, lower: Tensor, seed: int) -> None:
     share = robust_share(problem, seed)
     error = (share * (1 - share) / DRAWS).sqrt()
     excess = lower - share - 4 * error - 4 / DRAWS * (share < 0.5) - 8 / DRAWS * (share >= 0.5)
-    assert bool((excess <= 0).all()), f"seed {seed}: certified {lower.tolist()}, sampled {share.tolist()}"
+    assert bool((excess <= 0).all()), (
+        f"seed {seed}: certified {lower.tolist()}, sampled {share.tolist()}"
+    )
 
 
 def best(problem: Problem) -> Tensor:
@@ -97,7 +99,9 @@ def test_a_margin_below_the_mean_noise_counts_as_failure() -> None:
     (math.nan, 1.0, 1.0), (1.0, math.nan, 1.0), (-math.inf, 1.0, 1.0),
 ])  # fmt: skip
 def test_row_failures_by_hand(value: float, lipschitz: float, expected: float) -> None:
-    found = row_failures(Functional(vector(value).reshape(1, 1), vector(lipschitz).reshape(1, 1))).item()
+    found = row_failures(
+        Functional(vector(value).reshape(1, 1), vector(lipschitz).reshape(1, 1))
+    ).item()
     assert expected <= found <= expected + 1e-13
 
 
@@ -125,9 +129,16 @@ def test_shared_noise_that_cancels_is_not_rounded_away() -> None:
         generator = torch.Generator().manual_seed(seed)
         factor, rows = gaussian(4, generator=generator), gaussian(4, generator=generator)
         rows[3] = -(rows[:3] @ factor[:3]) / factor[3]
-        posterior = LowRankNormal(torch.zeros_like(factor), torch.zeros_like(factor), factor.reshape(4, 1))
+        posterior = LowRankNormal(
+            torch.zeros_like(factor), torch.zeros_like(factor), factor.reshape(4, 1)
+        )
         found = functional(trace(network, posterior, region, 4.0), rows.reshape(1, 1, 4))
-        exact = abs(sum(Fraction(a) * Fraction(v) for a, v in zip(rows.tolist(), factor.tolist(), strict=True)))
+        exact = abs(
+            sum(
+                Fraction(a) * Fraction(v)
+                for a, v in zip(rows.tolist(), factor.tolist(), strict=True)
+            )
+        )
         assert Fraction(float(found.lipschitz)) >= exact
 
 
@@ -138,29 +149,41 @@ def test_noise_too_small_to_square_is_still_noise(std: float) -> None:
         region = ball(vector(scale).reshape(1, 1), 0)
         network = Network((1,), (Dense(1, 1, bias=False),))
         posterior = Normal(vector(std), vector(std))
-        assert best(Problem(network, posterior, half_space(region, vector(1.0), 0.0))).item() <= norm.cdf(1.0)
+        assert best(
+            Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+        ).item() <= norm.cdf(1.0)
 
 
 @pytest.mark.parametrize("t", [0.0, 0.5, 1.0, 2.0, 3.0])
 def test_the_tail_of_the_functional(t: float) -> None:
     """P(min over x of A z <= value - tL) <= Q(t) for one dense layer, where the minimum over a box is exact."""
     for seed in range(40):
-        problem = wider(random_problem(seed, norm="linf", dense=1, activations=PIECEWISE_LINEAR), seed)
-        layers = tuple(layer for layer in problem.network.layers if isinstance(layer, Dense | Flatten))
+        problem = wider(
+            random_problem(seed, norm="linf", dense=1, activations=PIECEWISE_LINEAR), seed
+        )
+        layers = tuple(
+            layer for layer in problem.network.layers if isinstance(layer, Dense | Flatten)
+        )
         network, region = Network(problem.network.input_shape, layers), problem.specification.region
-        rows = gaussian(len(region), 2, network.outputs, generator=torch.Generator().manual_seed(seed))
+        rows = gaussian(
+            len(region), 2, network.outputs, generator=torch.Generator().manual_seed(seed)
+        )
         traced = trace(network, problem.posterior, region, 4.0)
         found = functional(traced, rows)
         weights = draw_many(problem.posterior, DRAWS, torch.Generator().manual_seed(seed))
         parameters = network.split(weights)[-1]
         pulled = torch.einsum("bro,sio->sbri", rows, parameters[0])
         box = region.box.reshape(len(region), -1)
-        value = (pulled.clamp_min(0) * box.lower[:, None] + pulled.clamp_max(0) * box.upper[:, None]).sum(-1)
+        value = (
+            pulled.clamp_min(0) * box.lower[:, None] + pulled.clamp_max(0) * box.upper[:, None]
+        ).sum(-1)
         if len(parameters) > 1:
             value = value + torch.einsum("bro,so->sbr", rows, parameters[1])
         share = (value < found.value - t * found.lipschitz).double().mean(0)
         limit = norm.sf(t)
-        assert bool((share <= limit + 4 * math.sqrt(limit * (1 - limit) / DRAWS) + 2 / DRAWS).all()), seed
+        assert bool(
+            (share <= limit + 4 * math.sqrt(limit * (1 - limit) / DRAWS) + 2 / DRAWS).all()
+        ), seed
 
 
 @pytest.mark.parametrize("norm_name", ["linf", "l2", "l1"])
@@ -193,8 +216,12 @@ def test_a_diagonal_factor_equals_independent_weights() -> None:
     for seed in range(20):
         problem = random_problem(seed, norm="linf")
         posterior = problem.posterior
-        same = LowRankNormal(posterior.mean, torch.zeros_like(posterior.std), torch.diag(posterior.std))
-        torch.testing.assert_close(best(with_posterior(problem, same)), best(problem), rtol=1e-9, atol=1e-9)
+        same = LowRankNormal(
+            posterior.mean, torch.zeros_like(posterior.std), torch.diag(posterior.std)
+        )
+        torch.testing.assert_close(
+            best(with_posterior(problem, same)), best(problem), rtol=1e-9, atol=1e-9
+        )
 
 
 def test_mixtures_are_weighted_sums_and_never_above_brute_force() -> None:
@@ -222,7 +249,9 @@ def test_upper_bounds_hold_at_their_points(block: int) -> None:
                 continue
             found += 1
             spec = problem.specification[i : i + 1]
-            rows = spec.margins(problem.network.forward(weights, refutation.point.unsqueeze(0)))[:, 0, refutation.row]
+            rows = spec.margins(problem.network.forward(weights, refutation.point.unsqueeze(0)))[
+                :, 0, refutation.row
+            ]
             share = float((rows > 0).double().mean())
             assert share <= refutation.upper + 4 * math.sqrt(0.25 / DRAWS), seed
             offset = (refutation.point - spec.region.center[0]).flatten()
@@ -264,7 +293,9 @@ def planted(p: float, eps: float) -> Problem:
     network = Network((1,), (Dense(1, 1), ReLU(), Dense(1, 1, bias=False)))
     bound = float(norm.isf(p)) + 0.5 + eps
     posterior = Normal(vector(1.0, 0.0, 1.0), vector(0.0, 1.0, 0.0))
-    return Problem(network, posterior, half_space(ball(vector(0.5).reshape(1, 1), eps), vector(-1.0), -bound))
+    return Problem(
+        network, posterior, half_space(ball(vector(0.5).reshape(1, 1), eps), vector(-1.0), -bound)
+    )
 
 
 @pytest.mark.parametrize("p", [0.5, 0.1, 1e-3, 1e-6, 1e-9])
@@ -372,7 +403,10 @@ def test_expected_magnitude_against_quadrature() -> None:
 def folded_mean(a: float, s: float) -> float:
     with mpmath.workdps(50):
         z = mpmath.mpf(a) / s
-        return float(s * mpmath.sqrt(2 / mpmath.pi) * mpmath.exp(-(z**2) / 2) + a * mpmath.erf(z / mpmath.sqrt(2)))
+        return float(
+            s * mpmath.sqrt(2 / mpmath.pi) * mpmath.exp(-(z**2) / 2)
+            + a * mpmath.erf(z / mpmath.sqrt(2))
+        )
 
 
 def test_families_that_are_not_gaussian_are_refused_by_name() -> None:
@@ -399,12 +433,18 @@ def test_attacks_stay_inside_their_regions() -> None:
     for seed in range(60):
         problem = random_problem(seed)
         region = problem.specification.region
-        far = region.center + 3 * gaussian(2, *region.center.shape, generator=torch.Generator().manual_seed(seed))
+        far = region.center + 3 * gaussian(
+            2, *region.center.shape, generator=torch.Generator().manual_seed(seed)
+        )
         for point in project(region, far):
             for i in range(len(region)):
                 offset = [
                     Fraction(p) - Fraction(c)
-                    for p, c in zip(point[i].flatten().tolist(), region.center[i].flatten().tolist(), strict=True)
+                    for p, c in zip(
+                        point[i].flatten().tolist(),
+                        region.center[i].flatten().tolist(),
+                        strict=True,
+                    )
                 ]
                 eps = Fraction(float(region.eps[i]))
                 size = {"linf": max(map(abs, offset)), "l1": sum(map(abs, offset))}
@@ -427,7 +467,8 @@ def test_estimates_bracket_the_truth_and_never_enter_the_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "samples", "low", "high"), [(0, 10, 0.0, 0.4113), (10, 10, 0.5887, 1.0), (5, 10, 0.1283, 0.8717)]
+    ("count", "samples", "low", "high"),
+    [(0, 10, 0.0, 0.4113), (10, 10, 0.5887, 1.0), (5, 10, 0.1283, 0.8717)],
 )
 def test_clopper_pearson_by_table(count: int, samples: int, low: float, high: float) -> None:
     """Limits of the 99 % interval, 1 - 0.005^(1/10) = 0.4113 for no success in ten."""
@@ -438,7 +479,9 @@ def test_clopper_pearson_by_table(count: int, samples: int, low: float, high: fl
 def test_the_charge_of_hidden_ends_is_float64() -> None:
     """Whole number of ends times Q(t), to float64's digits: float32 would be off by 1e-8 of it, on either side."""
     network = mlp(1, 999, 1)
-    posterior = Normal(torch.full((network.size,), 1.0).double(), torch.full((network.size,), 0.01).double())
+    posterior = Normal(
+        torch.full((network.size,), 1.0).double(), torch.full((network.size,), 0.01).double()
+    )
     traced = trace(network, posterior, ball(vector(1.0).reshape(1, 1), 0.1), 5.5)
     assert float(traced.charge) == pytest.approx(2 * 999 * float(norm.sf(5.5)), rel=1e-12)
 
@@ -455,7 +498,9 @@ def test_claims_are_a_little_wider_than_what_was_proved() -> None:
 
 def test_optimised_slopes_are_0_on_relus_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their lower ends are not known: whichever way the optimiser goes, no line may rest on them."""
-    monkeypatch.setattr(torch.optim, "Adam", lambda groups: torch.optim.SGD(groups, lr=1e2, maximize=True))
+    monkeypatch.setattr(
+        torch.optim, "Adam", lambda groups: torch.optim.SGD(groups, lr=1e2, maximize=True)
+    )
     turns = itertools.count()  # each iterate is better than the one before it
     monkeypatch.setattr(ascent_module, "score", lambda found: 0 * found.value - next(turns))
     found = 0
@@ -466,5 +511,7 @@ def test_optimised_slopes_are_0_on_relus_that_are_off(monkeypatch: pytest.Monkey
         for k, slopes in chosen.items():
             off = (traced.steps[k].relaxation.upper_slope == 0).unsqueeze(1).expand_as(slopes)
             found += int(off.sum())
-            assert not bool((slopes[off] > 0).any())  # without noise there is no gradient, and NaN is never chosen
+            assert not bool(
+                (slopes[off] > 0).any()
+            )  # without noise there is no gradient, and NaN is never chosen
     assert found

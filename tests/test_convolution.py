@@ -13,7 +13,17 @@ from bnncert.bounds import BOUNDS, linear
 from bnncert.concentration import trace as tracing
 from bnncert.concentration.proof import plain_bounds
 from bnncert.errors import InputError
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.layers import (
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    LeakyReLU,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
 from bnncert.model.box import Box
 from bnncert.model.layers import Layer, Linear, output_shape
 from bnncert.model.maps import pull, spread_bias, through, weight_gradients
@@ -24,7 +34,11 @@ from scenarios import gaussian as normals
 from scenarios import sample_box, uniform
 
 SHAPE = (2, 5, 6)
-POOLS: tuple[tuple[Layer, ...], ...] = ((), (AvgPool2d((2, 3), (1, 1)),), (MaxPool2d((2, 2), (1, 2)),))
+POOLS: tuple[tuple[Layer, ...], ...] = (
+    (),
+    (AvgPool2d((2, 3), (1, 1)),),
+    (MaxPool2d((2, 2), (1, 2)),),
+)
 
 
 def network(seed: int, activation: Layer | None = None, pools: bool = True) -> Network:
@@ -68,7 +82,9 @@ def unrolled(net: Network) -> tuple[Network, Tensor]:
         for k in range(size):
             unit = torch.zeros(size, dtype=torch.float64)
             unit[k] = 1
-            columns[: inputs * outputs, start + k] = through(layer, unit.reshape(layer_weights(layer)), basis).flatten()
+            columns[: inputs * outputs, start + k] = through(
+                layer, unit.reshape(layer_weights(layer)), basis
+            ).flatten()
         start += size
         if not isinstance(layer, AvgPool2d) and layer.bias:
             channels = layer.outputs if isinstance(layer, Dense) else layer.out_channels
@@ -90,19 +106,29 @@ def layer_weights(layer: Linear) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_bounds_equal_those_of_the_dense_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_equal_those_of_the_dense_network(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """IBP and LBP over weight boxes, where every neuron has its rows."""
-    monkeypatch.setattr(linear, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0)
+    monkeypatch.setattr(
+        linear, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0
+    )
     made = problem(seed, network(seed, (ReLU(), LeakyReLU(0.2))[seed % 2], pools=False))
     posterior, spec = made.posterior, made.specification
     assert isinstance(posterior, Normal)
     dense, matrix = unrolled(made.network)
-    weights = torch.stack([posterior.mean - posterior.std, posterior.mean, posterior.mean + posterior.std])
+    weights = torch.stack(
+        [posterior.mean - posterior.std, posterior.mean, posterior.mean + posterior.std]
+    )
     same = weights @ matrix.T
     x = spec.region.center
-    torch.testing.assert_close(dense.forward(same[1], x), made.network.forward(weights[1], x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        dense.forward(same[1], x), made.network.forward(weights[1], x), rtol=1e-12, atol=1e-12
+    )
     for bound in ("ibp", "lbp"):
-        ours = BOUNDS[bound](made.network, Box(weights[0], weights[2]), spec.region, spec.rows, spec.offsets)
+        ours = BOUNDS[bound](
+            made.network, Box(weights[0], weights[2]), spec.region, spec.rows, spec.offsets
+        )
         theirs = BOUNDS[bound](dense, Box(same[0], same[2]), spec.region, spec.rows, spec.offsets)
         signed = seed % 2 or (bound == "ibp" and not bool((spec.region.box.lower >= 0).all()))
         if signed:  # interval arithmetic of a random kernel with signed inputs takes a radius instead of corners
@@ -112,9 +138,13 @@ def test_bounds_equal_those_of_the_dense_network(seed: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_concentration_equals_that_of_the_dense_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concentration_equals_that_of_the_dense_network(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A kernel shared by all places is a dense layer with one shared coordinate a kernel entry."""
-    monkeypatch.setattr(tracing, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0)
+    monkeypatch.setattr(
+        tracing, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0
+    )
     monkeypatch.setattr(tracing, "_better", lambda _first, second, _t: second)
     made = problem(seed, network(seed, ReLU(), pools=False), std=0.05)
     posterior = made.posterior
@@ -158,7 +188,9 @@ def test_no_sampled_network_escapes(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     box = Box(posterior.mean - posterior.std, posterior.mean + posterior.std)
     weights, x = sample_box(box, 100, generator), sample_box(spec.region.box, 100, generator)
-    margins = torch.stack([spec.margins(made.network.forward(w, p)) for w, p in zip(weights, x, strict=True)])
+    margins = torch.stack(
+        [spec.margins(made.network.forward(w, p)) for w, p in zip(weights, x, strict=True)]
+    )
     for bound in ("ibp", "lbp"):
         found = BOUNDS[bound](made.network, box, spec.region, spec.rows, spec.offsets)
         assert bool((margins >= found).all())
@@ -180,7 +212,11 @@ def test_certified_below_the_truth(seed: int) -> None:
 )
 def test_pull_is_the_transposed_map(layer: Linear) -> None:
     generator = torch.Generator().manual_seed(0)
-    weights = normals(*layer_weights(layer), generator=generator) if isinstance(layer, Conv2d) else torch.zeros(())
+    weights = (
+        normals(*layer_weights(layer), generator=generator)
+        if isinstance(layer, Conv2d)
+        else torch.zeros(())
+    )
     h = normals(4, *SHAPE, generator=generator)
     rows = normals(1, 5, *output_shape(layer, SHAPE), generator=generator)
     ahead = torch.einsum("rn,bn->br", rows[0].flatten(1), through(layer, weights, h).flatten(1))
@@ -188,7 +224,9 @@ def test_pull_is_the_transposed_map(layer: Linear) -> None:
     torch.testing.assert_close(ahead, back, rtol=1e-12, atol=1e-12)
     if isinstance(layer, Conv2d):
         slopes = weight_gradients(layer, rows.expand(4, *rows.shape[1:]), h)
-        torch.testing.assert_close((slopes.flatten(2) @ weights.flatten()), ahead, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            (slopes.flatten(2) @ weights.flatten()), ahead, rtol=1e-12, atol=1e-12
+        )
 
 
 def test_several_kernels_at_once() -> None:
@@ -198,7 +236,9 @@ def test_several_kernels_at_once() -> None:
     x = uniform(4, *SHAPE, generator=torch.Generator().manual_seed(2))
     each = torch.stack([net.forward(w, x) for w in weights])
     torch.testing.assert_close(net.forward(weights, x), each, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(net.forward(weights, x.expand(3, *x.shape)), each, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        net.forward(weights, x.expand(3, *x.shape)), each, rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(

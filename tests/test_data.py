@@ -53,7 +53,8 @@ def sha256(path: Path) -> str:
 def records(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> bytes:
     """Byte by byte as CIFAR-10's page describes the binary version."""
     return b"".join(
-        bytes([y]) + b"".join(x[:, :, c].tobytes() for c in range(3)) for x, y in zip(images, labels, strict=True)
+        bytes([y]) + b"".join(x[:, :, c].tobytes() for c in range(3))
+        for x, y in zip(images, labels, strict=True)
     )
 
 
@@ -62,14 +63,19 @@ def archive(path: Path, members: Mapping[str, bytes | None]) -> Path:
     with tarfile.open(path, "w:gz") as tar:
         for name, content in members.items():
             entry = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
-            entry.size, entry.type = len(content or b""), tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            entry.size, entry.type = (
+                len(content or b""),
+                tarfile.DIRTYPE if content is None else tarfile.REGTYPE,
+            )
             tar.addfile(entry, io.BytesIO(content or b""))
     return path
 
 
 def cifar10(path: Path) -> Path:
     """Two images a batch, the last two of them the test split."""
-    return archive(path, {name: records(COLOURS[i : i + 2], CLASSES[i : i + 2]) for name, i in BATCHES.items()})
+    return archive(
+        path, {name: records(COLOURS[i : i + 2], CLASSES[i : i + 2]) for name, i in BATCHES.items()}
+    )
 
 
 def save(path: Path, **arrays: object) -> Path:
@@ -108,7 +114,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def server(published: Path) -> Iterator[str]:
     """The published folder over HTTP."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(published))) as http:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(QuietHandler, directory=str(published))
+    ) as http:
         thread = threading.Thread(target=partial(http.serve_forever, poll_interval=0.01))
         thread.start()
         yield f"http://127.0.0.1:{http.server_port}/"
@@ -121,15 +129,23 @@ class QuietHandler(SimpleHTTPRequestHandler):
         pass
 
 
-def pin(monkeypatch: pytest.MonkeyPatch, name: str = "mnist", split: str = "test", **changes: object) -> None:
-    monkeypatch.setitem(data.PUBLISHED[name], split, replace(data.PUBLISHED[name][split], **changes))
+def pin(
+    monkeypatch: pytest.MonkeyPatch, name: str = "mnist", split: str = "test", **changes: object
+) -> None:
+    monkeypatch.setitem(
+        data.PUBLISHED[name], split, replace(data.PUBLISHED[name][split], **changes)
+    )
 
 
 # Input files
 
 
 def test_bytes_are_pixels(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.npz", x=np.array([[0, 51], [102, 255]], np.uint8), y=np.array([3, 0], np.uint8))
+    path = save(
+        tmp_path / "a.npz",
+        x=np.array([[0, 51], [102, 255]], np.uint8),
+        y=np.array([3, 0], np.uint8),
+    )
     inputs = load_inputs(path)
     assert inputs.image
     assert inputs.x.dtype == torch.float64
@@ -150,7 +166,9 @@ def test_floats_are_taken_as_they_are(tmp_path: Path, kind: str) -> None:
 
 
 def test_floating_targets_are_kept_for_regression(tmp_path: Path) -> None:
-    inputs = load_inputs(str(save(tmp_path / "a.npz", x=np.zeros((2, 3)), y=np.array([0.5, -1.25], np.float32))))
+    inputs = load_inputs(
+        str(save(tmp_path / "a.npz", x=np.zeros((2, 3)), y=np.array([0.5, -1.25], np.float32)))
+    )
     assert inputs.y is not None
     assert inputs.y.dtype == torch.float64
     assert inputs.y.tolist() == [0.5, -1.25]
@@ -188,7 +206,9 @@ def test_a_bad_file_is_one_line(tmp_path: Path, arrays: dict[str, object], messa
 
 
 def test_unknown_names(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"neither a data set \(digits, mnist, fashion-mnist, cifar10\) nor a file"):
+    with pytest.raises(
+        InputError, match=r"neither a data set \(digits, mnist, fashion-mnist, cifar10\) nor a file"
+    ):
         load_inputs("mnits")
     with pytest.raises(InputError, match=r"missing\.npz' are neither"):
         load_inputs(tmp_path / "missing.npz")
@@ -243,14 +263,19 @@ def test_batches_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
         ({"test_batch": records(COLOURS, CLASSES)[:-1]}, "holds 36875 bytes, not records of 3073"),
     ],
 )
-def test_a_bad_archive_is_refused(tmp_path: Path, members: dict[str, bytes | None], message: str) -> None:
+def test_a_bad_archive_is_refused(
+    tmp_path: Path, members: dict[str, bytes | None], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         read_cifar10(archive(tmp_path / "a.tar.gz", members), ["test_batch"])
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"PK", "not a gzip file"), (gzip.compress(b"no tar" * 999, mtime=0), "not the archive of CIFAR-10")],
+    [
+        (b"PK", "not a gzip file"),
+        (gzip.compress(b"no tar" * 999, mtime=0), "not the archive of CIFAR-10"),
+    ],
 )
 def test_no_archive_at_all_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.tar.gz"
@@ -274,15 +299,30 @@ def test_digits() -> None:
     assert train.y is not None
     assert test.y is not None
     assert train.y[:10].tolist() == list(range(10))
-    assert torch.bincount(torch.cat([train.y, test.y])).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert torch.bincount(torch.cat([train.y, test.y])).tolist() == [
+        178,
+        182,
+        177,
+        183,
+        181,
+        182,
+        181,
+        179,
+        174,
+        180,
+    ]
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(InputError, match=r"^data set 'digits' needs scikit-learn: pip install 'bnncert\[data\]'$"):
+    with pytest.raises(
+        InputError, match=r"^data set 'digits' needs scikit-learn: pip install 'bnncert\[data\]'$"
+    ):
         load_inputs("digits")
-    with pytest.raises(InputError, match=r"^data set 'mnist' needs pooch: pip install 'bnncert\[data\]'"):
+    with pytest.raises(
+        InputError, match=r"^data set 'mnist' needs pooch: pip install 'bnncert\[data\]'"
+    ):
         load_inputs("mnist")
 
 
@@ -302,34 +342,47 @@ def test_local_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_small(load_inputs("mnist"))
 
 
-@pytest.mark.parametrize("arrays", [{"x": IMAGES}, {"x": IMAGES / 255, "y": LABELS}, {"x": IMAGES[:, :8], "y": LABELS}])
+@pytest.mark.parametrize(
+    "arrays", [{"x": IMAGES}, {"x": IMAGES / 255, "y": LABELS}, {"x": IMAGES[:, :8], "y": LABELS}]
+)
 def test_local_arrays_must_be_the_data_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrays: dict[str, object]
 ) -> None:
     monkeypatch.setenv(data.FOLDER, str(tmp_path))
     save(tmp_path / "mnist_test.npz", **arrays)
-    with pytest.raises(InputError, match=r"mnist_test\.npz' is not mnist; it must hold x uint8 \[N, 28, 28\] and y"):
+    with pytest.raises(
+        InputError, match=r"mnist_test\.npz' is not mnist; it must hold x uint8 \[N, 28, 28\] and y"
+    ):
         load_inputs("mnist")
 
 
 def check_colours(inputs: data.Dataset, part: slice) -> None:
     assert (inputs.name, inputs.image) == ("cifar10", True)
     assert inputs.x.is_contiguous()
-    np.testing.assert_array_equal((inputs.x * 255).round().numpy(), COLOURS[part].transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(
+        (inputs.x * 255).round().numpy(), COLOURS[part].transpose(0, 3, 1, 2)
+    )
     assert inputs.y is not None
     assert inputs.y.tolist() == CLASSES[part].tolist()
 
 
-def test_colour_images_come_out_channels_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_images_come_out_channels_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(data.FOLDER, str(tmp_path))
     save(tmp_path / "cifar10_train.npz", x=COLOURS, y=CLASSES)
     check_colours(load_inputs("cifar10", "train"), slice(12))
 
 
-def test_colour_images_stored_channels_first_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_images_stored_channels_first_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(data.FOLDER, str(tmp_path))
     save(tmp_path / "cifar10_test.npz", x=np.moveaxis(COLOURS, -1, 1), y=CLASSES)
-    with pytest.raises(InputError, match=r"cifar10_test\.npz' is not cifar10; it must hold x uint8 \[N, 32, 32, 3\]"):
+    with pytest.raises(
+        InputError,
+        match=r"cifar10_test\.npz' is not cifar10; it must hold x uint8 \[N, 32, 32, 3\]",
+    ):
         load_inputs("cifar10")
 
 
@@ -342,7 +395,9 @@ def test_the_local_archive(published: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_local_archive_is_hashed(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(data.FOLDER, str(published))
     archive(published / "cifar-10-binary.tar.gz", {"test_batch": records(COLOURS, CLASSES)})
-    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz' has SHA-256 .*, not the pinned"):
+    with pytest.raises(
+        InputError, match=r"cifar-10-binary\.tar\.gz' has SHA-256 .*, not the pinned"
+    ):
         load_inputs("cifar10")
 
 
@@ -384,7 +439,9 @@ def test_local_published_files(published: Path, monkeypatch: pytest.MonkeyPatch)
 def test_local_published_files_are_hashed(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(data.FOLDER, str(published))
     (published / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(LABELS[::-1])))
-    with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte\.gz' has SHA-256 .*, not the pinned"):
+    with pytest.raises(
+        InputError, match=r"t10k-labels-idx1-ubyte\.gz' has SHA-256 .*, not the pinned"
+    ):
         load_inputs("mnist")
 
 
@@ -415,7 +472,9 @@ def test_the_real_data_set(
     test = load_inputs(name)
     assert test.image
     assert test.x.shape == (10_000, *shape)
-    assert test.x.reshape(10_000, len(mean), -1).mean((0, 2)).tolist() == pytest.approx(mean, abs=1e-5)
+    assert test.x.reshape(10_000, len(mean), -1).mean((0, 2)).tolist() == pytest.approx(
+        mean, abs=1e-5
+    )
     assert test.y is not None
     assert test.y[:10].tolist() == labels
     assert torch.bincount(test.y).tolist() == counts
@@ -430,7 +489,9 @@ def test_the_folder_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 # Downloads
 
 
-def test_download_then_cache(server: str, published: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_then_cache(
+    server: str, published: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pin(monkeypatch, url=server)
     check_small(load_inputs("mnist"))
     assert {path.name for path in (cache / "bnncert" / "mnist").iterdir()} == set(FILES)
@@ -445,7 +506,9 @@ def test_the_archive_is_downloaded_once(
     for split in data.SPLITS:
         pin(monkeypatch, "cifar10", split, url=server)
     check_colours(load_inputs("cifar10"), slice(10, 12))
-    assert [path.name for path in (cache / "bnncert" / "cifar10").iterdir()] == ["cifar-10-binary.tar.gz"]
+    assert [path.name for path in (cache / "bnncert" / "cifar10").iterdir()] == [
+        "cifar-10-binary.tar.gz"
+    ]
     (published / "cifar-10-binary.tar.gz").unlink()
     check_colours(load_inputs("cifar10", "train"), slice(10))
 
@@ -465,7 +528,9 @@ def test_progress_is_for_terminals(
 
 def test_a_wrong_hash_is_refused(server: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pin(monkeypatch, url=server, files=dict.fromkeys(FILES, "0" * 64))
-    with pytest.raises(InputError, match=r"'mnist' could not be downloaded \(SHA256 .*\); set BNNCERT_DATA") as caught:
+    with pytest.raises(
+        InputError, match=r"'mnist' could not be downloaded \(SHA256 .*\); set BNNCERT_DATA"
+    ) as caught:
         load_inputs("mnist")
     assert "\n" not in str(caught.value)
     assert not any(path.is_file() for path in cache.rglob("*"))
@@ -473,7 +538,9 @@ def test_a_wrong_hash_is_refused(server: str, cache: Path, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("published", "cache")
 def test_without_a_network_the_message_says_what_to_do() -> None:
-    with pytest.raises(InputError, match=r"'mnist' could not be downloaded .*; set BNNCERT_DATA to a folder") as caught:
+    with pytest.raises(
+        InputError, match=r"'mnist' could not be downloaded .*; set BNNCERT_DATA to a folder"
+    ) as caught:
         load_inputs("mnist")
     assert "\n" not in str(caught.value)
 
@@ -485,4 +552,7 @@ def test_the_table_pins_real_hashes() -> None:
             assert part.url.startswith("https://")
             assert part.url.endswith("/")
             assert set(part.repacked) <= set(part.files)
-            assert all(len(bytes.fromhex(pinned)) == 32 for pinned in [*part.files.values(), *part.repacked.values()])
+            assert all(
+                len(bytes.fromhex(pinned)) == 32
+                for pinned in [*part.files.values(), *part.repacked.values()]
+            )

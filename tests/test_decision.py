@@ -53,7 +53,10 @@ def asked(seed: int, family: str, quantity: str) -> Problem:
     network = random_network(seed)
     if quantity == "softmax" and network.outputs == 1:
         network = mlp(3, 4, 3)
-    region, generator = random_region(seed, network.input_shape), torch.Generator().manual_seed(seed)
+    region, generator = (
+        random_region(seed, network.input_shape),
+        torch.Generator().manual_seed(seed),
+    )
     if quantity == "softmax":
         labels = torch.randint(network.outputs, (len(region),), generator=generator)
         spec = class_robust(region, labels, network.outputs)
@@ -90,7 +93,9 @@ def sampled(problem: Problem, seed: int) -> tuple[Tensor, Tensor]:
         if leads is not None:
             means_of_leads, errors = _with_error(leads.clamp_max(1))
             rival = (means_of_leads + 4 * errors).argmin(-1, keepdim=True)
-            gaps.append(torch.stack([v.gather(-1, rival).squeeze(-1) for v in (means_of_leads, errors)]))
+            gaps.append(
+                torch.stack([v.gather(-1, rival).squeeze(-1) for v in (means_of_leads, errors)])
+            )
     return torch.stack(means, 1), torch.stack(gaps, 1) if gaps else torch.zeros(0)
 
 
@@ -128,7 +133,12 @@ def test_a_linear_mean_at_a_point_is_exact() -> None:
     (decision,) = decide(Problem(network, posterior, spec))
     assert decision.lower <= 2.25 <= decision.upper
     assert decision.upper - decision.lower < 1e-11
-    assert (decision.status, decision.quantity, decision.gap, decision.label) == ("decided", "mean", None, None)
+    assert (decision.status, decision.quantity, decision.gap, decision.label) == (
+        "decided",
+        "mean",
+        None,
+        None,
+    )
     for low, high in ((2.0, 2.2), (2.3, 3.0)):
         asked = output_interval(spec.region, low, high)
         assert decide(Problem(network, posterior, asked))[0].status == "undecided"
@@ -152,7 +162,9 @@ def test_two_classes_are_a_logistic_of_a_gaussian() -> None:
     network = Network((1,), (Dense(1, 2, bias=False),))
     for m, s, width in ((2.0, 0.01, 0.01), (1.0, 0.5, 0.2), (-1.0, 1.0, 0.4)):
         posterior = Normal(vector(m, 0.0), vector(s, 0.0))
-        (decision,) = decide(Problem(network, posterior, class_robust(ball(vector(1.0).reshape(1, 1), 0), [0], 2)))
+        (decision,) = decide(
+            Problem(network, posterior, class_robust(ball(vector(1.0).reshape(1, 1), 0), [0], 2))
+        )
         truth = quad(lambda z, m=m, s=s: norm.pdf(z) / (1 + math.exp(-m - s * z)), -12, 12)[0]
         assert decision.lower <= truth <= decision.upper
         assert decision.upper - decision.lower < width
@@ -166,10 +178,14 @@ def test_levels_by_hand() -> None:
     values, held = vector(0.9, 0.5, 0.1).reshape(3, 1), vector(0.2, 0.6, 1.0).reshape(3, 1)
     assert levels._layered(values, held, 0.0).item() == pytest.approx(0.42, abs=1e-11)
     assert levels._layered(values, held, -1.0).item() == pytest.approx(0.42, abs=1e-11)
-    raised = vector(0.3, 0.5, 0.1).reshape(3, 1)  # what holds more often may count for what holds less often
+    raised = vector(0.3, 0.5, 0.1).reshape(
+        3, 1
+    )  # what holds more often may count for what holds less often
     assert levels._layered(raised, held, 0.0).item() == pytest.approx(0.34, abs=1e-11)
     below = vector(-0.5, -3.0).reshape(2, 1)
-    assert levels._layered(below, vector(0.5, 1.0).reshape(2, 1), -1.0).item() == pytest.approx(-0.75, abs=1e-11)
+    assert levels._layered(below, vector(0.5, 1.0).reshape(2, 1), -1.0).item() == pytest.approx(
+        -0.75, abs=1e-11
+    )
 
 
 def test_every_noisy_row_is_charged_at_every_level() -> None:
@@ -187,8 +203,12 @@ def test_a_mean_pays_for_the_hidden_event_by_hand() -> None:
     rows = Functional(vector(2.0, -2.0).reshape(2, 1), vector(0.5, 0.5).reshape(2, 1))
     names, sizes = torch.tensor([1, 0]), vector(7.0, 3.0)
     found = levels.mean(vector(0.01, 0.01), rows, sizes[names])
-    assert found.flatten().tolist() == pytest.approx([2 - 0.02 - 3.5 * 0.1, -2 - 0.02 - 7.5 * 0.1], abs=1e-12)
-    assert levels.mean(vector(0.0, 0.0), rows, sizes[names]).flatten().tolist() == pytest.approx([2.0, -2.0])
+    assert found.flatten().tolist() == pytest.approx(
+        [2 - 0.02 - 3.5 * 0.1, -2 - 0.02 - 7.5 * 0.1], abs=1e-12
+    )
+    assert levels.mean(vector(0.0, 0.0), rows, sizes[names]).flatten().tolist() == pytest.approx(
+        [2.0, -2.0]
+    )
 
 
 def test_the_lead_over_every_rival() -> None:
@@ -231,7 +251,10 @@ def test_second_moments_of_images() -> None:
     """By hand, where every weight and pixel is 1: a maximum counts as the sum over its window, a mean as itself."""
     layers = (Conv2d(1, 2, 2), ReLU(), MaxPool2d(2), Flatten(), Dense(2, 1))
     network = Network((1, 3, 3), layers)
-    ones = Normal(torch.ones(network.size, dtype=torch.float64), torch.zeros(network.size, dtype=torch.float64))
+    ones = Normal(
+        torch.ones(network.size, dtype=torch.float64),
+        torch.zeros(network.size, dtype=torch.float64),
+    )
     region = ball(torch.ones(1, 1, 3, 3, dtype=torch.float64), 0)
     assert output_norms(network, ones, region).item() == pytest.approx(
         2 * (4 * 5) + 1
@@ -283,11 +306,15 @@ def test_questions_that_have_no_predictive_mean() -> None:
     region = ball(torch.zeros(1, 2, dtype=torch.float64), 0.1)
     with pytest.raises(InputError, match="leave out the target class"):
         decide(Problem(network, posterior, class_robust(region, [0], 3, target=1)))
-    two = Specification(region, vector(1, 0, 0, 0, 1, 0).reshape(1, 2, 3), torch.zeros(1, 2, dtype=torch.float64))
+    two = Specification(
+        region, vector(1, 0, 0, 0, 1, 0).reshape(1, 2, 3), torch.zeros(1, 2, dtype=torch.float64)
+    )
     with pytest.raises(InputError, match="one direction"):
         decide(Problem(network, posterior, two))
     with pytest.raises(InputError, match="'laplace' has no predictive bounds"):
-        decide(Problem(network, Laplace(posterior.mean, posterior.std), class_robust(region, [0], 3)))
+        decide(
+            Problem(network, Laplace(posterior.mean, posterior.std), class_robust(region, [0], 3))
+        )
     with pytest.raises(InputError, match="effort is 2"):
         decide(Problem(network, posterior, class_robust(region, [0], 3)), effort=2)
     with pytest.raises(InputError, match="2 indices for 1 inputs"):
@@ -297,7 +324,11 @@ def test_questions_that_have_no_predictive_mean() -> None:
 def test_a_half_space_is_a_direction_too() -> None:
     network = Network((1,), (Dense(1, 2, bias=False),))
     region = ball(vector(1.0).reshape(1, 1), 0)
-    problem = Problem(network, Normal(vector(1.0, 3.0), vector(0.1, 0.1)), half_space(region, vector(-1.0, 1.0), 1.5))
+    problem = Problem(
+        network,
+        Normal(vector(1.0, 3.0), vector(0.1, 0.1)),
+        half_space(region, vector(-1.0, 1.0), 1.5),
+    )
     (decision,) = decide(problem)
     assert (decision.lower, decision.upper) == pytest.approx((2.0, 2.0))
     assert decision.status == "decided"
@@ -316,8 +347,14 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 def test_low_rank_noise_that_reaches_two_layers_is_not_independent() -> None:
     """w1 = w2 = ξ: E w2 relu(w1 x) = E ξ relu(ξ) = 1/2 at x = 1, where independent weights would have mean 0."""
     network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
-    posterior = LowRankNormal(vector(0.0, 0.0), vector(0.0, 0.0), torch.ones(2, 1, dtype=torch.float64))
-    problem = Problem(network, posterior, output_interval(ball(vector(1.0).reshape(1, 1), 0), -1.0, 1.0))
+    posterior = LowRankNormal(
+        vector(0.0, 0.0), vector(0.0, 0.0), torch.ones(2, 1, dtype=torch.float64)
+    )
+    problem = Problem(
+        network, posterior, output_interval(ball(vector(1.0).reshape(1, 1), 0), -1.0, 1.0)
+    )
     (decision,) = decide(problem)
     assert decision.lower <= 0.5 <= decision.upper
-    assert output_norms(network, posterior, problem.specification.region).item() >= math.sqrt(1.5)  # E ξ⁴ / 2
+    assert output_norms(network, posterior, problem.specification.region).item() >= math.sqrt(
+        1.5
+    )  # E ξ⁴ / 2

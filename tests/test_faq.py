@@ -124,7 +124,9 @@ COMMANDS = {
 def messages() -> dict[str, str]:
     """The messages on the page, by their headings."""
     sections = re.split(r"^### (.*)$", text("faq.md"), flags=re.M)[1:]
-    quoted = {title: fenced(body) for title, body in zip(sections[::2], sections[1::2], strict=True)}
+    quoted = {
+        title: fenced(body) for title, body in zip(sections[::2], sections[1::2], strict=True)
+    }
     return {title: content.rstrip("\n") for title, found in quoted.items() for _, content in found}
 
 
@@ -166,7 +168,9 @@ def test_a_warning(title: str) -> None:
 
 @pytest.mark.parametrize("title", COMMANDS)
 @pytest.mark.usefixtures("folder")
-def test_an_error_of_a_command(title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_a_command(
+    title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["bnncert", *COMMANDS[title].split()])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     if title == "The checker cannot compute":

@@ -26,7 +26,9 @@ def figure(network: str, method: Sampling | PIE | GIE, images: int = 50) -> floa
     """Mean certified probability in percent; the clean accuracy is checked on the way."""
     architecture, posterior = load_posterior(data_folder() / "posteriors" / f"paper_{network}.npz")
     x, y = mnist(images)
-    problem = Problem(architecture, posterior, class_robust(ball(x, EPS[network], clip=(0.0, 1.0)), y, 10))
+    problem = Problem(
+        architecture, posterior, class_robust(ball(x, EPS[network], clip=(0.0, 1.0)), y, 10)
+    )
     results = certify(problem, method)
     assert all(result.bound_calls <= method.budget for result in results)
     if images == 50:
@@ -58,7 +60,9 @@ def test_sampling_as_published(step: float, published: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "least"), [("1x256", 77.9), ("1x512", 69.4), ("2x256", 91.9), ("2x150", 79.1)])
+@pytest.mark.parametrize(
+    ("network", "least"), [("1x256", 77.9), ("1x512", 69.4), ("2x256", 91.9), ("2x150", 79.1)]
+)
 def test_pie_on_the_other_networks(network: str, least: float) -> None:
     assert figure(network, OURS) >= least
 
@@ -66,7 +70,14 @@ def test_pie_on_the_other_networks(network: str, least: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "least"),
-    [("1x128", 83.7), ("1x256", 78.5), ("1x512", 70.0), ("2x256", 91.9), ("2x50", 85.8), ("2x150", 82.2)],
+    [
+        ("1x128", 83.7),
+        ("1x256", 78.5),
+        ("1x512", 70.0),
+        ("2x256", 91.9),
+        ("2x50", 85.8),
+        ("2x150", 82.2),
+    ],
 )
 def test_gie(network: str, least: float) -> None:
     """Growth by the signs of the gradient, E⁺, E⁻ and E⁰ as in the paper."""

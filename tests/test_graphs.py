@@ -33,7 +33,9 @@ METHODS: tuple[Method, ...] = (
 def posterior(seed: int, network: Network) -> Posterior:
     generator = torch.Generator().manual_seed(seed)
     mean = gaussian(network.size, generator=generator)
-    std = (0.003, 0.03, 0.2)[seed % 3] * torch.rand(network.size, generator=generator, dtype=torch.float64)
+    std = (0.003, 0.03, 0.2)[seed % 3] * torch.rand(
+        network.size, generator=generator, dtype=torch.float64
+    )
     std[torch.rand(network.size, generator=generator) < 0.2] = 0
     if seed % 5 == 4:
         return LowRankNormal(mean, std, 0.02 * gaussian(network.size, 2, generator=generator))
@@ -48,7 +50,9 @@ def asked(seed: int, network: Network, center: Tensor) -> Specification:
     if network.outputs > 1 and seed % 4:
         return class_robust(region, y.argmax(-1), network.outputs)
     reach = (0.1, 0.5, 2.0)[seed % 3]
-    return output_interval(region, float(y[0, 0]) - reach, float(y[0, 0]) + 2 * reach, network.outputs)
+    return output_interval(
+        region, float(y[0, 0]) - reach, float(y[0, 0]) + 2 * reach, network.outputs
+    )
 
 
 def surviving(problem: Problem) -> tuple[float, bool]:
@@ -58,10 +62,18 @@ def surviving(problem: Problem) -> tuple[float, bool]:
     generator, x = torch.Generator().manual_seed(3), region.center
     inner = region.eps.reshape(-1, *[1] * (x.dim() - 1))
     noise = 2 * torch.rand(12, *x.shape[1:], generator=generator, dtype=torch.float64) - 1
-    sizes = {"linf": noise.sign(), "l2": noise / noise.flatten(1).norm(dim=1).reshape(-1, *[1] * (x.dim() - 1))}
-    steps = sizes.get(region.norm, noise / noise.flatten(1).abs().sum(1).reshape(-1, *[1] * (x.dim() - 1)))
+    sizes = {
+        "linf": noise.sign(),
+        "l2": noise / noise.flatten(1).norm(dim=1).reshape(-1, *[1] * (x.dim() - 1)),
+    }
+    steps = sizes.get(
+        region.norm, noise / noise.flatten(1).abs().sum(1).reshape(-1, *[1] * (x.dim() - 1))
+    )
     points = torch.cat([x, x + inner * steps * 0.999])
-    rows = problem.network.forward(draws, points) @ problem.specification.rows[0].T + problem.specification.offsets[0]
+    rows = (
+        problem.network.forward(draws, points) @ problem.specification.rows[0].T
+        + problem.specification.offsets[0]
+    )
     return float((rows > 0).all(-1).all(-1).double().mean()), not bool(region.eps[0])
 
 
@@ -103,7 +115,9 @@ def _accepted(certificate: object, folder: Path, model: object, what: object) ->
 
 @pytest.mark.parametrize("images", [False, True], ids=["vectors", "images"])
 @pytest.mark.parametrize("part", range(4))
-def test_no_bound_is_beyond_brute_force_and_the_checker_agrees(part: int, images: bool, tmp_path: Path) -> None:
+def test_no_bound_is_beyond_brute_force_and_the_checker_agrees(
+    part: int, images: bool, tmp_path: Path
+) -> None:
     assert sum(examine(seed, images, tmp_path) for seed in range(part, 40, 4)) > 10
 
 
@@ -120,15 +134,25 @@ def test_means_and_lists_of_networks(images: bool, tmp_path: Path) -> None:
     count = 0
     for seed in range(0, 60, 3):
         problem = problem_of(seed, images)
-        drawn = Problem(problem.network, Empirical(sample(problem.posterior, 4, 0)), problem.specification)
+        drawn = Problem(
+            problem.network, Empirical(sample(problem.posterior, 4, 0)), problem.specification
+        )
         for each in (problem, drawn):
             if isinstance(each.posterior, LowRankNormal) and images:
                 continue
             save_posterior(tmp_path / "p.safetensors", each.network, each.posterior)
             model = read_model(tmp_path / "p.safetensors")
             (decision,) = decide(each)
-            count += _accepted(decision.certificate, tmp_path, model, seed) if decision.certificate else 0
+            count += (
+                _accepted(decision.certificate, tmp_path, model, seed)
+                if decision.certificate
+                else 0
+            )
             if each is drawn:
                 (result,) = certify(each, Enumeration())
-                count += _accepted(result.certificate, tmp_path, model, seed) if result.certificate else 0
+                count += (
+                    _accepted(result.certificate, tmp_path, model, seed)
+                    if result.certificate
+                    else 0
+                )
     assert count > 30

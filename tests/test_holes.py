@@ -68,7 +68,9 @@ def test_whatever_slopes_a_domain_has_those_within_their_range_are_taken() -> No
     base = roots(problem, problem.posterior.mean, traced)
     domain = whole(base, torch.tensor([0]), torch.tensor([0]))
     for slopes in (-3.0, 0.0, 0.2):
-        wrong = Domains(domain.input, domain.row, domain.splits, domain.slopes * 0 + slopes, domain.multipliers)
+        wrong = Domains(
+            domain.input, domain.row, domain.splits, domain.slopes * 0 + slopes, domain.multipliers
+        )
         coefficients = walk_of(base, wrong)[1]
         assert float(coefficients[1]) == 0.25  # on what the first layer gives
 
@@ -156,7 +158,9 @@ def test_means_of_networks_at_a_point_are_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [ReLU(), LeakyReLU(0.2), Tanh()], ids=str)
 @pytest.mark.parametrize("inputs", [1, 2, 9])
-def test_networks_that_begin_with_an_activation_are_accepted(first: Any, inputs: int, tmp_path: Path) -> None:
+def test_networks_that_begin_with_an_activation_are_accepted(
+    first: Any, inputs: int, tmp_path: Path
+) -> None:
     network = Network((inputs,), (first, Dense(inputs, 6), ReLU(), Dense(6, 1)))
     trees = 0
     for seed in range(16):
@@ -164,7 +168,9 @@ def test_networks_that_begin_with_an_activation_are_accepted(first: Any, inputs:
         mean = gaussian(network.size, generator=generator)
         x = gaussian(1, inputs, generator=generator)
         bound = float(network.forward(mean, x)) - (0.5, 1.0, 2.0, 4.0)[seed % 4]
-        problem = Problem(network, Normal(mean, 0.02 + 0 * mean), half_space(ball(x, 0.2), vector(1.0), bound))
+        problem = Problem(
+            network, Normal(mean, 0.02 + 0 * mean), half_space(ball(x, 0.2), vector(1.0), bound)
+        )
         (result,) = certify(problem, Concentration(effort=2, nodes=30, precision=0.0))
         if result.certificate is not None:
             assert checked(problem, result.certificate, tmp_path) == ACCEPT
@@ -174,7 +180,9 @@ def test_networks_that_begin_with_an_activation_are_accepted(first: Any, inputs:
 
 
 @pytest.mark.parametrize(("norm", "eps"), [("l2", 0.6), ("l1", 0.1)])
-def test_parts_of_a_box_that_miss_the_ball_are_accepted(norm: str, eps: float, tmp_path: Path) -> None:
+def test_parts_of_a_box_that_miss_the_ball_are_accepted(
+    norm: str, eps: float, tmp_path: Path
+) -> None:
     """Once the ends of a neuron crossed there, which nothing was prepared for."""
     network, cut = mlp(2, 6, 6, 2), 0
     for seed in (11, 36, 37):
@@ -191,14 +199,18 @@ def test_parts_of_a_box_that_miss_the_ball_are_accepted(norm: str, eps: float, t
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_attacks_stay_in_balls_that_are_small_beside_their_centres(norm: str, tmp_path: Path) -> None:
+def test_attacks_stay_in_balls_that_are_small_beside_their_centres(
+    norm: str, tmp_path: Path
+) -> None:
     network = mlp(3, 4, 2)
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
         mean = gaussian(network.size, generator=generator)
         x = 255 * torch.rand(1, 3, generator=generator, dtype=torch.float64)
         wrong = network.forward(mean, x).argmin(-1)
-        problem = Problem(network, Normal(mean, 1e-8 + 0 * mean), class_robust(ball(x, 1e-4, norm), wrong, 2))
+        problem = Problem(
+            network, Normal(mean, 1e-8 + 0 * mean), class_robust(ball(x, 1e-4, norm), wrong, 2)
+        )
         (result,) = certify(problem, Concentration(upper=True))
         assert result.upper < 1
         assert result.certificate is not None
@@ -219,11 +231,15 @@ def test_a_mean_is_of_one_direction() -> None:
 
 def test_every_input_has_its_own_kernels_in_a_batch() -> None:
     """Behind a layer whose output may be negative."""
-    network = Network((1, 4, 4), (Conv2d(1, 2, (2, 1)), Conv2d(2, 1, (1, 1), (2, 1)), Flatten(), Dense(8, 2)))
+    network = Network(
+        (1, 4, 4), (Conv2d(1, 2, (2, 1)), Conv2d(2, 1, (1, 1), (2, 1)), Flatten(), Dense(8, 2))
+    )
     generator = torch.Generator().manual_seed(0)
     mean = gaussian(network.size, generator=generator)
     x = torch.rand(3, 1, 4, 4, generator=generator, dtype=torch.float64)
-    problem = Problem(network, Normal(mean, 0.01 + 0 * mean), half_space(ball(x, 0.01), vector(1, 0), -5.0))
+    problem = Problem(
+        network, Normal(mean, 0.01 + 0 * mean), half_space(ball(x, 0.01), vector(1, 0), -5.0)
+    )
     method = GIE(samples=2, step=0.5, rho=1.0, bound="ibp")
     together = [result.lower for result in certify(problem, method)]
     assert together == [certify(problem[i : i + 1], method)[0].lower for i in range(3)]
@@ -235,11 +251,17 @@ def test_every_input_has_its_own_kernels_in_a_batch() -> None:
 
 def test_threads_that_wait_soon_sleep() -> None:
     """OpenMP says so itself when it is loaded; what the user says goes before."""
-    plain = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
     shown = plain | {"OMP_DISPLAY_ENV": "verbose"}
     for own, policy in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")):
         program = [sys.executable, "-m", "bnncert", "doctor"]
-        said = subprocess.run(program, env=shown | own, capture_output=True, text=True, check=True).stderr
+        said = subprocess.run(
+            program, env=shown | own, capture_output=True, text=True, check=True
+        ).stderr
         if "OMP_WAIT_POLICY" not in said:
             pytest.skip("this OpenMP does not say how it waits")
         assert f"OMP_WAIT_POLICY = '{policy}'" in said

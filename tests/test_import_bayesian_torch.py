@@ -49,7 +49,11 @@ def model(kind: str = "Reparameterization", bias: bool = True) -> nn.Module:
 
 @pytest.mark.parametrize(
     ("kind", "bias", "draws"),
-    [("Reparameterization", True, DRAWS), ("Reparameterization", False, 2000), ("Flipout", True, 5000)],
+    [
+        ("Reparameterization", True, DRAWS),
+        ("Reparameterization", False, 2000),
+        ("Flipout", True, 5000),
+    ],
 )
 def test_the_layers_draw_what_was_imported(kind: str, bias: bool, draws: int) -> None:
     """With flipout too: the signs it multiplies the noise with leave the distribution of the weights alone."""
@@ -90,7 +94,12 @@ def convolutional(kind: str) -> nn.Module:
         nn.Flatten(),
         nn.Linear(8, 3),
     )
-    options = {"prior_mu": 0.0, "prior_sigma": 1.0, "posterior_mu_init": 0.0, "posterior_rho_init": -5.0}
+    options = {
+        "prior_mu": 0.0,
+        "prior_sigma": 1.0,
+        "posterior_mu_init": 0.0,
+        "posterior_rho_init": -5.0,
+    }
     dnn_to_bnn(module, options | {"type": kind, "moped_enable": False, "moped_delta": 0.5})
     return module
 
@@ -99,7 +108,13 @@ def convolutional(kind: str) -> nn.Module:
 def test_convolutions(kind: str, tmp_path: Path) -> None:
     module = convolutional(kind)
     network, posterior = from_torch(module, input_shape=(1, 8, 8))
-    expected = (Conv2d(1, 2, (3, 3), (2, 2), (1, 1)), Tanh(), MaxPool2d((2, 2)), Flatten(), Dense(8, 3))
+    expected = (
+        Conv2d(1, 2, (3, 3), (2, 2), (1, 1)),
+        Tanh(),
+        MaxPool2d((2, 2)),
+        Flatten(),
+        Dense(8, 3),
+    )
     assert network.layers == expected
     # An image that is one pixel in the middle shows the nine weights around it, upside down, and the bias.
     image = torch.zeros(1, 1, 5, 5)
@@ -108,7 +123,10 @@ def test_convolutions(kind: str, tmp_path: Path) -> None:
     conv.stride, conv.padding = 1, 1
     with torch.no_grad():
         draws = torch.stack([conv(image)[0, :, 1:4, 1:4] for _ in range(5000)]).double()
-    (kernel, bias), (kernel_std, bias_std) = network.split(posterior.mean)[0], network.split(posterior.std)[0]
+    (kernel, bias), (kernel_std, bias_std) = (
+        network.split(posterior.mean)[0],
+        network.split(posterior.std)[0],
+    )
     mean = kernel[:, 0].flip(-1, -2) + bias[:, None, None]
     assert_moments(draws, mean, kernel_std[:, 0].flip(-1, -2) ** 2 + bias_std[:, None, None] ** 2)
     assert_certified(network, posterior, tmp_path)
@@ -116,13 +134,19 @@ def test_convolutions(kind: str, tmp_path: Path) -> None:
 
 def test_layers_in_a_sequence_are_read_although_they_return_tuples() -> None:
     """The library cannot run this; wrappers that pass on the first of a tuple can."""
-    module = nn.Sequential(layers.LinearReparameterization(2, 3), nn.ReLU(), layers.LinearReparameterization(3, 2))
-    with pytest.warns(UserWarning, match=r"Sequential does not run \(.*\): not compared with what was read"):
+    module = nn.Sequential(
+        layers.LinearReparameterization(2, 3), nn.ReLU(), layers.LinearReparameterization(3, 2)
+    )
+    with pytest.warns(
+        UserWarning, match=r"Sequential does not run \(.*\): not compared with what was read"
+    ):
         assert from_torch(module)[0].layers == (Dense(2, 3), ReLU(), Dense(3, 2))
 
 
 def test_a_transposed_convolution_is_refused() -> None:
-    module = nn.Sequential(layers.ConvTranspose2dReparameterization(2, 2, 3), nn.Flatten(), nn.Linear(2, 2))
+    module = nn.Sequential(
+        layers.ConvTranspose2dReparameterization(2, 2, 3), nn.Flatten(), nn.Linear(2, 2)
+    )
     with pytest.raises(InputError, match="ConvTranspose2dReparameterization"):
         from_torch(module, input_shape=(2, 4, 4))
 
@@ -131,11 +155,23 @@ def test_the_librarys_own_example_is_read() -> None:
     """Convolutions, a pool, dropout, dense layers, log-softmax and a sum of divergences; 1.2 million weights."""
     from bayesian_torch.models.bayesian.simple_cnn_variational import SCNN
 
-    with pytest.warns(UserWarning, match=r"'dropout1' \(Dropout2d\).*not Monte Carlo dropout") as found:
+    with pytest.warns(
+        UserWarning, match=r"'dropout1' \(Dropout2d\).*not Monte Carlo dropout"
+    ) as found:
         network, posterior = from_torch(SCNN(), input_shape=(1, 28, 28))
     assert len(found) == 1
     kinds = [type(layer).__name__ for layer in network.layers]
-    assert kinds == ["Conv2d", "ReLU", "Conv2d", "ReLU", "MaxPool2d", "Flatten", "Dense", "ReLU", "Dense"]
+    assert kinds == [
+        "Conv2d",
+        "ReLU",
+        "Conv2d",
+        "ReLU",
+        "MaxPool2d",
+        "Flatten",
+        "Dense",
+        "ReLU",
+        "Dense",
+    ]
     assert posterior.size == 1_199_882
 
 

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from bnncert import InputError, from_torch
 from bnncert.layers import Conv2d, Dense, Flatten, ReLU
-from importing import assert_certified, assert_dense_moments, assert_same_from_file, assert_survives_its_file, fit
+from importing import (
+    assert_certified,
+    assert_dense_moments,
+    assert_same_from_file,
+    assert_survives_its_file,
+    fit,
+)
 
 modules = pytest.importorskip("blitz.modules")
 
@@ -76,11 +82,15 @@ def test_a_layer_that_was_cast_is_read_from_what_it_draws_with(tmp_path: Path) -
     optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
     for _ in range(3):
         optimiser.zero_grad()
-        module(torch.randn(8, 2, dtype=torch.float64, generator=generator)).square().sum().backward()
+        module(
+            torch.randn(8, 2, dtype=torch.float64, generator=generator)
+        ).square().sum().backward()
         optimiser.step()
     assert not torch.equal(module.hidden.weight_mu, module.hidden.weight_sampler.mu)
     network, posterior = from_torch(module)
-    assert torch.equal(network.split(posterior.mean)[0][0], module.hidden.weight_sampler.mu.detach().T)
+    assert torch.equal(
+        network.split(posterior.mean)[0][0], module.hidden.weight_sampler.mu.detach().T
+    )
     assert_dense_moments(lambda x: module.hidden(x.double()), network, posterior, 0, 1000)
     assert_same_from_file(module, "blitz", tmp_path)
 
@@ -94,7 +104,12 @@ def test_convolutions(tmp_path: Path) -> None:
         modules.BayesianLinear(18, 2),
     )
     network, posterior = from_torch(module, input_shape=(1, 6, 6))
-    assert network.layers == (Conv2d(1, 2, (3, 3), (2, 2), (1, 1), bias=False), ReLU(), Flatten(), Dense(18, 2))
+    assert network.layers == (
+        Conv2d(1, 2, (3, 3), (2, 2), (1, 1), bias=False),
+        ReLU(),
+        Flatten(),
+        Dense(18, 2),
+    )
     assert_certified(network, posterior, tmp_path)
 
 

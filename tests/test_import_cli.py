@@ -20,7 +20,11 @@ from test_cli import Run, run  # noqa: F401 (a fixture)
 
 # What each library's layers store, as its own tests in this folder find it.
 BESIDE = {
-    "blitz": lambda mean, spread: {"sampler.mu": mean, "sampler.rho": spread, "sampler.eps_w": torch.zeros_like(mean)},
+    "blitz": lambda mean, spread: {
+        "sampler.mu": mean,
+        "sampler.rho": spread,
+        "sampler.eps_w": torch.zeros_like(mean),
+    },
     "torch-uncertainty": lambda mean, spread: {
         "sampler.mu": mean,
         "sampler.rho": spread,
@@ -55,7 +59,10 @@ def test_a_state_dict_of_every_library(library: str, run: Run, tmp_path: Path) -
     torch.save(tensors, source)
     code, text, error = run("import", source, "--as", library, "--out", out, "--activation", "tanh")
     assert (code, error) == (0, "")
-    assert "Dense(inputs=3, outputs=5, bias=True), Tanh(), Dense(inputs=5, outputs=2, bias=True)" in text
+    assert (
+        "Dense(inputs=3, outputs=5, bias=True), Tanh(), Dense(inputs=5, outputs=2, bias=True)"
+        in text
+    )
     network, posterior = load_posterior(out)
     assert network == mlp(3, 5, 2, activation=Tanh())
     mean = tensors["net.0." + CONVENTIONS[library].mean.format("weight")]
@@ -71,15 +78,42 @@ def test_a_state_dict_of_every_library(library: str, run: Run, tmp_path: Path) -
 
 def test_plain_weights_npz_and_native(run: Run, tmp_path: Path) -> None:  # noqa: F811
     torch.save(nn.Sequential(nn.Linear(2, 2)).state_dict(), tmp_path / "plain.pt")
-    code, _, error = run("import", tmp_path / "plain.pt", "--as", "torch", "--out", tmp_path / "a.safetensors")
+    code, _, error = run(
+        "import", tmp_path / "plain.pt", "--as", "torch", "--out", tmp_path / "a.safetensors"
+    )
     assert code == 0
-    assert error == "bnncert: warning: 0.weight, 0.bias: no standard deviation, taken as certain; give std=...\n"
-    arguments = ["import", tmp_path / "plain.pt", "--as", "torch", "--std", 0.1, "--out", tmp_path / "b.safetensors"]
+    assert (
+        error
+        == "bnncert: warning: 0.weight, 0.bias: no standard deviation, taken as certain; give std=...\n"
+    )
+    arguments = [
+        "import",
+        tmp_path / "plain.pt",
+        "--as",
+        "torch",
+        "--std",
+        0.1,
+        "--out",
+        tmp_path / "b.safetensors",
+    ]
     assert run(*arguments)[::2] == (0, "")
     assert load_posterior(tmp_path / "b.safetensors")[1].tensors()["std"].tolist() == [0.1] * 6
     np.savez(tmp_path / "c.npz", W0_mean=np.ones((2, 2)), W0_std=np.ones((2, 2)))
-    assert run("import", tmp_path / "c.npz", "--as", "npz", "--out", tmp_path / "c.safetensors")[0] == 0
-    assert run("import", tmp_path / "c.safetensors", "--as", "native", "--out", tmp_path / "d.safetensors")[0] == 0
+    assert (
+        run("import", tmp_path / "c.npz", "--as", "npz", "--out", tmp_path / "c.safetensors")[0]
+        == 0
+    )
+    assert (
+        run(
+            "import",
+            tmp_path / "c.safetensors",
+            "--as",
+            "native",
+            "--out",
+            tmp_path / "d.safetensors",
+        )[0]
+        == 0
+    )
     first, second = (load_posterior(tmp_path / f"{name}.safetensors")[1] for name in "cd")
     assert first.digest == second.digest
     assert notes(tmp_path / "d.safetensors")["library"] == "native"
@@ -92,7 +126,9 @@ def onnx_file(path: Path) -> Path:
     constants = {"W": np.array([[1.0, 2.0], [3.0, 4.0]]), "b": np.array([5.0, 6.0])}
     x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [1, 2]) for name in "xy")
     stored = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
-    graph = helper.make_graph([helper.make_node("Gemm", ["x", "W", "b"], ["y"])], "g", [x], [y], stored)
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "W", "b"], ["y"])], "g", [x], [y], stored
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     path.write_bytes(model.SerializeToString())
     return path
@@ -110,14 +146,20 @@ def test_an_onnx_file(run: Run, tmp_path: Path) -> None:  # noqa: F811
     sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
     assert notes(out) == {"library": "onnx", "file": "n.onnx", "sha256": sha256}
     code, _, error = run("import", source, "--as", "onnx", "--out", out)
-    assert (code, error) == (0, "bnncert: warning: n.onnx: no standard deviation, taken as certain; give std=...\n")
+    assert (code, error) == (
+        0,
+        "bnncert: warning: n.onnx: no standard deviation, taken as certain; give std=...\n",
+    )
     assert load_posterior(out)[1].tensors()["std"].tolist() == [0] * 6
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--activation", "tanh"], "onnx files say all but standard deviations; leave out what they say"),
+        (
+            ["--activation", "tanh"],
+            "onnx files say all but standard deviations; leave out what they say",
+        ),
         (["--input-shape", "2"], "leave out what they say"),
         (["--layers", "a,b"], "leave out what they say"),
         (["--no-bias", "--std", "0.1"], "leave out what they say"),
@@ -132,7 +174,9 @@ def test_one_line_for_what_an_onnx_file_does_not_take(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "p.safetensors"
-    code, text, error = run("import", onnx_file(tmp_path / "n.onnx"), "--as", "onnx", "--out", out, *arguments)
+    code, text, error = run(
+        "import", onnx_file(tmp_path / "n.onnx"), "--as", "onnx", "--out", out, *arguments
+    )
     assert (code, text) == (2, "")
     assert message in error
     assert error.count("\n") == 1
@@ -142,10 +186,16 @@ def test_one_line_for_what_an_onnx_file_does_not_take(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["w.pt", "--as", "edward"], "'edward' is not known; choose bayesian-torch, torchbnn, blitz"),
+        (
+            ["w.pt", "--as", "edward"],
+            "'edward' is not known; choose bayesian-torch, torchbnn, blitz",
+        ),
         (["missing.pt", "--as", "torchbnn"], "does not exist"),
         (["w.pt", "--as", "torchbnn", "--out", "p.npz"], "must be a .safetensors file"),
-        (["w.pt", "--as", "torchbnn", "--activation", "swish"], "choose relu, leaky_relu, tanh, sigmoid"),
+        (
+            ["w.pt", "--as", "torchbnn", "--activation", "swish"],
+            "choose relu, leaky_relu, tanh, sigmoid",
+        ),
         (["w.pt", "--as", "torchbnn", "--input-shape", "3,x"], "--input-shape '3,x'"),
         (["w.pt", "--as", "torchbnn", "--input-shape", "2,5"], "use bnncert.from_torch in Python"),
         (["w.pt", "--as", "torchbnn", "--layers", "net.2"], "must be all of net.0, net.2"),

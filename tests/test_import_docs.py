@@ -21,7 +21,12 @@ PAGES = {
     "importers/torch-uncertainty.md": ["python"],
     "importers/files.md": ["python", "python", "sh"],
 }
-LIBRARIES = {"bayesian-torch": "bayesian_torch", "torchbnn": "torchbnn", "blitz": "blitz", "files": "torchbnn"}
+LIBRARIES = {
+    "bayesian-torch": "bayesian_torch",
+    "torchbnn": "torchbnn",
+    "blitz": "blitz",
+    "files": "torchbnn",
+}
 
 
 def printed_bounds(output: str) -> list[tuple[float, float]]:
@@ -66,7 +71,9 @@ def test_the_page_runs(
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_a_model_becomes_an_interval_in_six_lines(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_becomes_an_interval_in_six_lines(
+    page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     layers = pytest.importorskip("bayesian_torch.layers")
     torch.manual_seed(0)
     model = torch.nn.Sequential(layers.LinearReparameterization(4, 3, posterior_rho_init=-6.0))

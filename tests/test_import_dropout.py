@@ -34,7 +34,11 @@ class Given(TorchFunctionMode):
         self.masks = list(masks)
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         options = kwargs or {}
         if func in (functional.dropout, functional.dropout2d) and options["p"] > 0:
@@ -65,7 +69,11 @@ class Functional(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.out, self.drop = nn.Conv2d(2, 3, 3, padding=1), nn.Linear(12, 4), nn.Dropout2d(0.3)
+        self.conv, self.out, self.drop = (
+            nn.Conv2d(2, 3, 3, padding=1),
+            nn.Linear(12, 4),
+            nn.Dropout2d(0.3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.drop(functional.relu(self.conv(self.drop(x))))
@@ -146,8 +154,12 @@ def test_masks_keep_the_mean_and_the_seed_decides() -> None:
         assert {float(value) for value in mask.unique()} == {0.0, 1 / (1 - p)}
         error = math.sqrt(p / (1 - p) / mask.numel())
         assert abs(float(mask.mean()) - 1) < 5 * error
-        apart = (mask.flatten(1) - 1).mT @ (mask.flatten(1) - 1) / len(mask)  # independent from entry to entry
-        assert (apart - torch.diag(torch.diag(apart))).abs().max() < 5 * p / (1 - p) / math.sqrt(len(mask))
+        apart = (
+            (mask.flatten(1) - 1).mT @ (mask.flatten(1) - 1) / len(mask)
+        )  # independent from entry to entry
+        assert (apart - torch.diag(torch.diag(apart))).abs().max() < 5 * p / (1 - p) / math.sqrt(
+            len(mask)
+        )
     first, again, other = (from_dropout(module, 4, seed, shape)[1].digest for seed in (0, 0, 1))
     assert first == again != other
 
@@ -181,7 +193,9 @@ def test_the_count_is_certified_and_checked(tmp_path: Path) -> None:
         labels = module.eval().double()(x).argmax(-1)
     asked = class_robust(ball(x, 0.02), labels, 3)
     points = sample_region(asked.region, 100, torch.Generator().manual_seed(0))
-    worst = torch.stack([asked.margins(network.forward(posterior.samples, p)).amin(-1) for p in points]).amin(0)
+    worst = torch.stack(
+        [asked.margins(network.forward(posterior.samples, p)).amin(-1) for p in points]
+    ).amin(0)
     save_posterior(tmp_path / "posterior.safetensors", network, posterior)
     model = read_model(tmp_path / "posterior.safetensors")
     results = certify(Problem(network, posterior, asked))
@@ -268,11 +282,15 @@ def test_a_module_with_a_posterior_of_its_own_is_refused() -> None:
 
 
 def test_from_torch_leaves_it_out_and_says_where_to_go() -> None:
-    module = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    module = nn.Sequential(
+        nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
+    ).eval()
     with pytest.warns(UserWarning, match=r"'1' \(Dropout\): left out.*from_dropout"):
         network, posterior = from_torch(module, std=0.0)
     x = torch.randn(5, 4)
-    torch.testing.assert_close(network.forward(posterior.mean, x.double()).float(), module(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        network.forward(posterior.mean, x.double()).float(), module(x), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_the_page() -> None:

@@ -28,7 +28,9 @@ try:
         from laplace import Laplace
 except ModuleNotFoundError as error:
     pytest.skip(f"laplace-torch is not installed ({error})", allow_module_level=True)
-except RuntimeError as error:  # torchmetrics, which it imports, imports torchvision wherever that is installed
+except (
+    RuntimeError
+) as error:  # torchmetrics, which it imports, imports torchvision wherever that is installed
     pytest.skip(f"laplace-torch does not import here: {error}", allow_module_level=True)
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -47,7 +49,9 @@ def trained() -> nn.Sequential:
     return net
 
 
-def fitted(structure: str, subset: str = "all", net: nn.Module | None = None, **options: Any) -> Any:
+def fitted(
+    structure: str, subset: str = "all", net: nn.Module | None = None, **options: Any
+) -> Any:
     """A sharp posterior: the prior's precision is that of weights known to about 0.03."""
     net = deepcopy(trained()) if net is None else net
     la = Laplace(net, "classification", subset, structure, prior_precision=1000.0, **options)
@@ -67,7 +71,11 @@ def drawn(la: Any, subset: str) -> Tensor:
     return torch.cat([(part.mT if part.dim() == 3 else part).flatten(1) for part in shaped], 1)
 
 
-CASES = [(structure, subset) for structure in ("diag", "kron", "full") for subset in ("all", "last_layer")]
+CASES = [
+    (structure, subset)
+    for structure in ("diag", "kron", "full")
+    for subset in ("all", "last_layer")
+]
 
 
 @pytest.mark.parametrize(("structure", "subset"), CASES)
@@ -79,7 +87,9 @@ def test_an_approximation_is_what_it_draws(structure: str, subset: str, tmp_path
     theirs, mine = drawn(la, subset), ours(posterior)
     assert_same_moments(theirs, mine)
     logits = la.model(X[:2]).double()
-    torch.testing.assert_close(network.forward(posterior.center, X[:2].double()), logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        network.forward(posterior.center, X[:2].double()), logits, rtol=1e-5, atol=1e-5
+    )
     torch.manual_seed(2)
     chances = la.predictive_samples(X[:1], pred_type="nn", n_samples=500)[:, 0]
     assert_same_moments(chances, network.forward(mine, X[:1].double())[:, 0].softmax(-1))
@@ -91,10 +101,14 @@ def test_the_covariance_is_the_inverse_of_the_precision(structure: str) -> None:
     """Exactly, not only within sampling errors; for a prior precision a parameter and a temperature."""
     la = fitted(structure, temperature=0.5)
     la.prior_precision = torch.tensor([900.0, 1000.0, 1100.0, 1200.0])
-    precision = la.posterior_precision if structure == "full" else la.posterior_precision.to_matrix()
+    precision = (
+        la.posterior_precision if structure == "full" else la.posterior_precision.to_matrix()
+    )
     expected = precision.double().inverse()
     order = torch.cat([torch.arange(8).reshape(4, 2).T.flatten(), torch.arange(8, 12)])
-    order = torch.cat([order, 12 + torch.arange(12).reshape(3, 4).T.flatten(), torch.arange(24, 27)])
+    order = torch.cat(
+        [order, 12 + torch.arange(12).reshape(3, 4).T.flatten(), torch.arange(24, 27)]
+    )
     posterior = from_laplace(la)[1]
     assert isinstance(posterior, LowRankNormal)
     found = posterior.factor @ posterior.factor.mT
@@ -125,7 +139,9 @@ def test_a_convolution() -> None:
     la.fit(DataLoader(TensorDataset(torch.rand(20, 1, 3, 3), torch.arange(20) % 3), batch_size=10))
     network, posterior = from_laplace(la, (1, 3, 3))
     x = torch.rand(4, 1, 3, 3)
-    torch.testing.assert_close(network.forward(posterior.center, x.double()), net(x).double(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        network.forward(posterior.center, x.double()), net(x).double(), rtol=1e-5, atol=1e-5
+    )
     kernels = la.sample(DRAWS)[:, :10]
     assert_same_moments(kernels, ours(posterior)[:, :10])
 
@@ -140,12 +156,16 @@ def test_what_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         from_laplace(fitted("diag", net=normalised))
     monkeypatch.setattr("bnncert.importers.named.LARGEST_FACTOR", 27 * 26)
     for structure in ("kron", "full"):
-        with pytest.raises(InputError, match=r"27 x 27 numbers.*'diag' or subset_of_weights='last_layer'"):
+        with pytest.raises(
+            InputError, match=r"27 x 27 numbers.*'diag' or subset_of_weights='last_layer'"
+        ):
             from_laplace(fitted(structure))
     assert isinstance(from_laplace(fitted("kron", "last_layer"))[1], LowRankNormal)
 
 
 def test_the_page() -> None:
     (code,) = blocks("importers/laplace.md")
-    names = run(code, net=deepcopy(trained()), loader=DataLoader(TensorDataset(X, Y), batch_size=20))
+    names = run(
+        code, net=deepcopy(trained()), loader=DataLoader(TensorDataset(X, Y), batch_size=20)
+    )
     assert isinstance(names["posterior"], LowRankNormal)

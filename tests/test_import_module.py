@@ -49,7 +49,9 @@ class Functions(nn.Module):
 
     def __init__(self, flatten: Callable[[Tensor], Tensor] = lambda x: x.flatten(1)) -> None:
         super().__init__()
-        self.body = nn.ModuleDict({"conv": nn.Conv2d(2, 3, 3, stride=2, padding=1), "out": nn.Linear(12, 4)})
+        self.body = nn.ModuleDict(
+            {"conv": nn.Conv2d(2, 3, 3, stride=2, padding=1), "out": nn.Linear(12, 4)}
+        )
         self.flatten = flatten
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
@@ -82,7 +84,18 @@ def test_functions_and_flattenings(flatten: Callable[[Tensor], Tensor]) -> None:
     reading = read(module, IMAGE)
     assert_same(module, reading)
     kinds = [type(layer).__name__ for layer in reading.network.layers]
-    expected = ["Conv2d", "ReLU", "MaxPool2d", "Tanh", "AvgPool2d", "Flatten", "LeakyReLU", "Sigmoid", "Dense", "ReLU"]
+    expected = [
+        "Conv2d",
+        "ReLU",
+        "MaxPool2d",
+        "Tanh",
+        "AvgPool2d",
+        "Flatten",
+        "LeakyReLU",
+        "Sigmoid",
+        "Dense",
+        "ReLU",
+    ]
     assert kinds == expected
     assert {name: source.name for name, source in reading.sources.items()} == {
         "W0": "body.conv.weight",
@@ -95,7 +108,10 @@ def test_functions_and_flattenings(flatten: Callable[[Tensor], Tensor]) -> None:
 def convolutional(bias: bool = True) -> nn.Sequential:
     return nn.Sequential(
         nn.Sequential(
-            nn.Conv2d(2, 3, 3, padding="same", bias=bias), nn.Identity(), nn.BatchNorm2d(3), nn.LeakyReLU(0.2)
+            nn.Conv2d(2, 3, 3, padding="same", bias=bias),
+            nn.Identity(),
+            nn.BatchNorm2d(3),
+            nn.LeakyReLU(0.2),
         ),
         nn.AvgPool2d(2),
         nn.Conv2d(3, 4, (2, 3), stride=(1, 2), padding=(1, 0), bias=bias),
@@ -149,7 +165,9 @@ def test_standard_deviations_take_the_scale_without_its_sign_and_no_shift() -> N
 
 
 def test_leading_dimensions_are_kept() -> None:
-    module = shaken(nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)))
+    module = shaken(
+        nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    )
     reading = read(module)
     draws = {name: torch.randn(7, *value.shape) for name, value in values(module).items()}
     rows = [reading.flat({name: value[i] for name, value in draws.items()}) for i in range(7)]
@@ -177,7 +195,9 @@ def test_the_input_shape_is_that_of_the_first_linear_layer() -> None:
     assert image.input_shape == (3, 2, 2)
 
 
-@pytest.mark.parametrize("last", [nn.Softmax(dim=1), nn.LogSoftmax(-1), nn.Sequential(nn.Softmax(1), nn.Identity())])
+@pytest.mark.parametrize(
+    "last", [nn.Softmax(dim=1), nn.LogSoftmax(-1), nn.Sequential(nn.Softmax(1), nn.Identity())]
+)
 def test_a_softmax_at_the_end_is_dropped(last: nn.Module) -> None:
     module = nn.Sequential(nn.Linear(4, 3), last)
     reading = read(module)
@@ -253,27 +273,45 @@ def conv(**options: object) -> nn.Module:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Sequential(nn.Linear(4, 3), nn.GELU()), r"module '1' \(GELU\) is not supported; what can be read"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.GELU()),
+            r"module '1' \(GELU\) is not supported; what can be read",
+        ),
         (nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.LSTM(3, 3))), r"'1.0' \(LSTM\)"),
-        (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), r"module '0' \(BatchNorm1d\) has no Linear"),
+        (
+            nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)),
+            r"module '0' \(BatchNorm1d\) has no Linear",
+        ),
         (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.BatchNorm1d(3)), "directly before it"),
-        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)), "no running statistics"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)),
+            "no running statistics",
+        ),
         (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm2d(3)), "does not fit the layer before it"),
-        (nn.Sequential(nn.Linear(4, 3), nn.Softmax(1), nn.Linear(3, 2)), r"module '1' \(Softmax\) is not the last"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.Softmax(1), nn.Linear(3, 2)),
+            r"module '1' \(Softmax\) is not the last",
+        ),
         (nn.Sequential(nn.Linear(4, 3), nn.Softmax(0)), "is not the last"),
         (nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 2)), r"module '1' \(Linear\) does not fit"),
         (nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), r"flattens dimensions 0 to -1"),
         (nn.Sequential(nn.ReLU(), nn.Flatten()), "nothing to certify"),
         (nn.Sequential(Doubling(4, 3)), "mul.. in module '0' is not supported"),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))), "made of others"),
-        (nn.Sequential(nn.Linear(4, 3), Always(0.5)), "dropout.. in module '1' stays on in evaluation"),
+        (
+            nn.Sequential(nn.Linear(4, 3), Always(0.5)),
+            "dropout.. in module '1' stays on in evaluation",
+        ),
         (tied(), "'2.weight' twice"),
         (Forward(lambda m, x: m.b(torch.relu(m.b(x)))), "'b.weight' twice"),
         (Forward(lambda m, x: m.a(x) + m.b(x)), "add.. in the module is not supported"),
         (Forward(lambda m, x: m.a(x) * m.scale), "mul.. in the module"),
         (Forward(lambda m, x: functional.linear(x, m.a.weight)), "linear.. in the module"),
         (Forward(lambda m, x: m.a(x)[0]), "getitem.. in the module is not supported"),
-        (Forward(lambda m, x: m.a(x) if x.sum() > 0 else m.b(x)), "cannot be read .*without branches"),
+        (
+            Forward(lambda m, x: m.a(x) if x.sum() > 0 else m.b(x)),
+            "cannot be read .*without branches",
+        ),
         (Forward(lambda m, x: {"logits": m.a(x)}), "returns a .*dict"),
         (Forward(lambda m, x: m.a(x).view(4, -1)), "mixes the examples"),
         (Forward(lambda m, x: m.a(x).view(-1, 2)), r"makes \(2,\) of \(4,\)"),
@@ -294,7 +332,10 @@ def test_what_cannot_be_read_is_named(module: nn.Module, message: str) -> None:
         (conv(dilation=2), r"has dilation=\(2, 2\)"),
         (conv(padding_mode="reflect", padding=1), "has padding_mode='reflect'"),
         (nn.Sequential(nn.Conv2d(2, 2, 2, padding="same")), "even kernel"),
-        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, padding=1)), r"module '1' \(MaxPool2d\) has padding"),
+        (
+            nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, padding=1)),
+            r"module '1' \(MaxPool2d\) has padding",
+        ),
         (nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True)), "ceil_mode"),
         (nn.Sequential(nn.Conv2d(2, 2, 3), nn.AvgPool2d(2, divisor_override=3)), "divisor"),
         (nn.Sequential(nn.Conv2d(3, 2, 3)), r"does not fit: Conv2d follows shape \(2, 9, 8\)"),

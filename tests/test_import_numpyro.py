@@ -75,18 +75,26 @@ def fitted(kind: str) -> tuple[Any, dict[str, Any]]:
     mixed = np.tril(random.normal(size=(19, 19)), -1) / 6 + np.eye(19)
     own = {
         "AutoDiagonalNormal": {"auto_scale": scale},
-        "AutoLowRankMultivariateNormal": {"auto_scale": scale, "auto_cov_factor": random.normal(size=(19, 3))},
+        "AutoLowRankMultivariateNormal": {
+            "auto_scale": scale,
+            "auto_cov_factor": random.normal(size=(19, 3)),
+        },
         "AutoMultivariateNormal": {"auto_scale_tril": scale[:, None] * mixed},
     }[kind]
-    return guide, {name: jnp.asarray(value, jnp.float32) for name, value in {"auto_loc": loc, **own}.items()}
+    return guide, {
+        name: jnp.asarray(value, jnp.float32) for name, value in {"auto_loc": loc, **own}.items()
+    }
 
 
 def in_order(sites: dict[str, Any]) -> Tensor:
-    return torch.cat([torch.from_numpy(np.array(sites[site])).flatten(1) for site in NAMES], 1).double()
+    return torch.cat(
+        [torch.from_numpy(np.array(sites[site])).flatten(1) for site in NAMES], 1
+    ).double()
 
 
 @pytest.mark.parametrize(
-    "kind", ["AutoNormal", "AutoDiagonalNormal", "AutoLowRankMultivariateNormal", "AutoMultivariateNormal"]
+    "kind",
+    ["AutoNormal", "AutoDiagonalNormal", "AutoLowRankMultivariateNormal", "AutoMultivariateNormal"],
 )
 def test_a_guide_is_what_it_draws(kind: str, tmp_path: Path) -> None:
     guide, params = fitted(kind)
@@ -104,13 +112,21 @@ def test_a_guide_is_what_it_draws(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_chain_keeps_its_networks(tmp_path: Path) -> None:
-    chain = MCMC(HMC(model, num_steps=5, trajectory_length=None), num_warmup=60, num_samples=8, progress_bar=False)
+    chain = MCMC(
+        HMC(model, num_steps=5, trajectory_length=None),
+        num_warmup=60,
+        num_samples=8,
+        progress_bar=False,
+    )
     chain.run(jax.random.key(0), X, Y)
     samples = chain.get_samples()
     network, posterior = from_samples(NETWORK, samples, NAMES)
     outputs = torch.from_numpy(np.array(samples["logits"])).double()
     torch.testing.assert_close(
-        network.forward(posterior.samples, torch.from_numpy(X).double()), outputs, rtol=1e-4, atol=1e-4
+        network.forward(posterior.samples, torch.from_numpy(X).double()),
+        outputs,
+        rtol=1e-4,
+        atol=1e-4,
     )
     # Until samples have a bound of their own: eight point masses.
     points = tuple(Normal(row, torch.zeros_like(row)) for row in posterior.samples)
@@ -142,7 +158,10 @@ def test_a_module_of_torch_and_what_cannot_be_read() -> None:
     assert posterior.mean[9:].equal(net[0].bias.detach().double())
     with pytest.raises(InputError, match="no site 'w9'"):
         from_numpyro(guide, params, net, {"w9": "0.weight"})
-    with pytest.warns(UserWarning, match="certain"), pytest.raises(InputError, match=r"lack '0\.weight_auto_loc'"):
+    with (
+        pytest.warns(UserWarning, match="certain"),
+        pytest.raises(InputError, match=r"lack '0\.weight_auto_loc'"),
+    ):
         from_numpyro(guide, {}, net, {"0.weight": "0.weight"})
     with pytest.raises(InputError, match="AutoDelta"):
         from_numpyro(autoguide.AutoDelta(torch_names), params, net)

@@ -51,7 +51,9 @@ def log_posterior(params: dict[str, Tensor], batch: tuple[Tensor, Tensor]) -> tu
     return -nn.functional.cross_entropy(logits, batch[1]) + prior, logits
 
 
-def log_likelihoods(params: dict[str, Tensor], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def log_likelihoods(
+    params: dict[str, Tensor], batch: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
     logits = torch.func.functional_call(NET, params, batch[0])
     return -nn.functional.cross_entropy(logits, batch[1], reduction="none"), logits
 
@@ -68,7 +70,9 @@ def optimised() -> dict[str, Tensor]:
 
 def variational() -> tuple[Any, Any]:
     method = posteriors.vi.diag
-    transform = method.build(log_posterior, torchopt.adam(lr=0.03), temperature=1e-4, init_log_sds=-4.0)
+    transform = method.build(
+        log_posterior, torchopt.adam(lr=0.03), temperature=1e-4, init_log_sds=-4.0
+    )
     state = transform.init(parameters(NET))
     for _ in range(100):
         state, _ = transform.update(state, (X, Y))
@@ -95,12 +99,20 @@ def test_a_state_is_what_it_draws(build: Any, tmp_path: Path) -> None:
     assert network == mlp(2, 4, 3, activation=Tanh())
     assert isinstance(posterior, Normal)
     torch.manual_seed(2)
-    found = {name: value.detach() for name, value in method.sample(state, torch.Size([DRAWS])).items()}
+    found = {
+        name: value.detach() for name, value in method.sample(state, torch.Size([DRAWS])).items()
+    }
     theirs = torch.cat([(v.mT if v.dim() == 3 else v).flatten(1) for v in found.values()], 1)
     mine, x = ours(posterior), X[:2]
     assert_same_moments(theirs, mine)
-    logits = torch.func.vmap(lambda params: torch.func.functional_call(NET, params, x))(found).detach().double()
-    torch.testing.assert_close(network.forward(theirs.double(), x.double()), logits, rtol=1e-4, atol=1e-4)
+    logits = (
+        torch.func.vmap(lambda params: torch.func.functional_call(NET, params, x))(found)
+        .detach()
+        .double()
+    )
+    torch.testing.assert_close(
+        network.forward(theirs.double(), x.double()), logits, rtol=1e-4, atol=1e-4
+    )
     assert_same_moments(logits[:, 0], network.forward(mine, x.double())[:, 0])
     assert_certified(network, posterior, theirs, X[:6], tmp_path)
 
@@ -113,8 +125,14 @@ def test_a_chain_of_langevin_dynamics() -> None:
         state, _ = transform.update(state, (X, Y))
         chain.append({name: value.detach().clone() for name, value in state.params.items()})
     network, posterior = from_samples(sequential(), chain)
-    expected = torch.stack([torch.func.functional_call(NET, params, X) for params in chain]).detach().double()
-    torch.testing.assert_close(network.forward(posterior.samples, X.double()), expected, rtol=1e-4, atol=1e-4)
+    expected = (
+        torch.stack([torch.func.functional_call(NET, params, X) for params in chain])
+        .detach()
+        .double()
+    )
+    torch.testing.assert_close(
+        network.forward(posterior.samples, X.double()), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_what_cannot_be_read_is_refused() -> None:
@@ -127,7 +145,10 @@ def test_what_cannot_be_read_is_refused() -> None:
     with pytest.raises(InputError, match="named_parameters"):
         from_posteriors(method.build(log_likelihoods).init(torch.zeros(27)), NET)
     named = method.build(log_likelihoods, init_prec_diag=1.0).init({"weight": torch.zeros(2)})
-    with pytest.warns(UserWarning, match="certain"), pytest.raises(InputError, match="no parameter 'weight'"):
+    with (
+        pytest.warns(UserWarning, match="certain"),
+        pytest.raises(InputError, match="no parameter 'weight'"),
+    ):
         from_posteriors(named, NET)
 
 

@@ -34,7 +34,11 @@ def bayesian(net: nn.Module, last_only: bool = False) -> nn.Module:
     layers = [module for module in net.modules() if isinstance(module, nn.Linear)]
     for module in layers[-1:] if last_only else layers:
         for name, value in list(module.named_parameters(recurse=False)):
-            setattr(module, name, PyroSample(dist.Normal(torch.zeros_like(value), 1.0).to_event(value.dim())))
+            setattr(
+                module,
+                name,
+                PyroSample(dist.Normal(torch.zeros_like(value), 1.0).to_event(value.dim())),
+            )
     return net
 
 
@@ -72,16 +76,23 @@ def drawn(guide: nn.Module) -> dict[str, Tensor]:
     """The guide's own draws by site, [S, *shape]."""
     with torch.no_grad():
         found = Predictive(guide, num_samples=DRAWS, parallel=True)(X)
-    return {f"net.{i}.{part}": found[f"net.{i}.{part}"].squeeze() for i in (0, 2) for part in ("weight", "bias")}
+    return {
+        f"net.{i}.{part}": found[f"net.{i}.{part}"].squeeze()
+        for i in (0, 2)
+        for part in ("weight", "bias")
+    }
 
 
 def in_order(sites: dict[str, Tensor]) -> Tensor:
     """Draws by site as [S, n], matrices transposed."""
-    return torch.cat([(value.mT if value.dim() == 3 else value).flatten(1) for value in sites.values()], 1)
+    return torch.cat(
+        [(value.mT if value.dim() == 3 else value).flatten(1) for value in sites.values()], 1
+    )
 
 
 @pytest.mark.parametrize(
-    "kind", ["AutoNormal", "AutoDiagonalNormal", "AutoLowRankMultivariateNormal", "AutoMultivariateNormal"]
+    "kind",
+    ["AutoNormal", "AutoDiagonalNormal", "AutoLowRankMultivariateNormal", "AutoMultivariateNormal"],
 )
 def test_a_guide_is_what_it_draws(kind: str, tmp_path: Path) -> None:
     model = Classifier(bayesian(sequential()))
@@ -93,9 +104,13 @@ def test_a_guide_is_what_it_draws(kind: str, tmp_path: Path) -> None:
     assert_same_moments(in_order(theirs), mine)
     some = {name: value[:FORWARDS] for name, value in theirs.items()}
     with torch.no_grad():
-        logits = Predictive(model, posterior_samples=some, return_sites=["logits"], parallel=False)(x)
+        logits = Predictive(model, posterior_samples=some, return_sites=["logits"], parallel=False)(
+            x
+        )
         logits = logits["logits"].squeeze(1).double()
-    torch.testing.assert_close(network.forward(in_order(some).double(), x.double()), logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        network.forward(in_order(some).double(), x.double()), logits, rtol=1e-4, atol=1e-4
+    )
     assert_same_moments(logits[:, 0], network.forward(mine, x.double())[:, 0])
     assert_certified(network, posterior, in_order(theirs), X[:6], tmp_path)
 

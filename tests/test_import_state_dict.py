@@ -24,7 +24,9 @@ def dense(path: str, inputs: int, outputs: int) -> dict[str, Tensor]:
     """Tensors as torchbnn names them."""
     shapes = {"weight": (outputs, inputs), "bias": (outputs,)}
     means = {f"{path}.{part}_mu": torch.randn(shape) for part, shape in shapes.items()}
-    return means | {f"{path}.{part}_log_sigma": torch.full(shape, -2.0) for part, shape in shapes.items()}
+    return means | {
+        f"{path}.{part}_log_sigma": torch.full(shape, -2.0) for part, shape in shapes.items()
+    }
 
 
 def state(*parts: dict[str, Tensor], ordered: bool = True) -> StateDict:
@@ -54,7 +56,10 @@ def test_layers_without_numbers_are_in_the_order_of_the_file_or_as_told() -> Non
 
 
 def convolution(path: str) -> dict[str, Tensor]:
-    return {f"{path}.mu_kernel": torch.randn(2, 1, 3, 3), f"{path}.rho_kernel": torch.full((2, 1, 3, 3), -5.0)}
+    return {
+        f"{path}.mu_kernel": torch.randn(2, 1, 3, 3),
+        f"{path}.rho_kernel": torch.full((2, 1, 3, 3), -5.0),
+    }
 
 
 def linear(path: str, inputs: int, outputs: int) -> dict[str, Tensor]:
@@ -70,12 +75,16 @@ def test_convolutions_come_first_and_need_an_input_shape() -> None:
     with pytest.raises(InputError, match="'conv1' is a convolution; give the input shape"):
         from_state_dict(given, "bayesian-torch")
     # A stride or a pool: the sizes do not match.
-    with pytest.raises(InputError, match=r"do not fit together .*use bnncert\.from_torch in Python"):
+    with pytest.raises(
+        InputError, match=r"do not fit together .*use bnncert\.from_torch in Python"
+    ):
         from_state_dict(given, "bayesian-torch", input_shape=(1, 13, 13))
 
 
 def test_images_are_flattened_before_a_dense_layer() -> None:
-    reading, _ = from_state_dict(state(linear("fc", 12, 2)), "bayesian-torch", input_shape=(3, 2, 2))
+    reading, _ = from_state_dict(
+        state(linear("fc", 12, 2)), "bayesian-torch", input_shape=(3, 2, 2)
+    )
     assert reading.network.layers == (Flatten(), Dense(12, 2, bias=False))
 
 
@@ -99,15 +108,43 @@ def test_plain_layers_are_certain_unless_told() -> None:
         (state(), "torch", "'nothing' is not a weight"),
         (state(dense("0", 2, 2)), "edward", "choose bayesian-torch, torchbnn"),
         (state(dense("0", 2, 3), dense("1", 2, 2)), "torchbnn", "do not fit together"),
-        (state(dense("0", 2, 2), {"0.running_mean": torch.ones(2)}), "torchbnn", r"'0\.running_mean' is not a weight"),
+        (
+            state(dense("0", 2, 2), {"0.running_mean": torch.ones(2)}),
+            "torchbnn",
+            r"'0\.running_mean' is not a weight",
+        ),
         (state(dense("0", 2, 2), {"scale": torch.ones(2)}), "torchbnn", "'scale' is not a weight"),
-        (state(dense("0", 2, 2) | {"0.bias_mu": torch.ones(3)}), "torchbnn", r"'0\.bias_mu' has shape \(3,\)"),
-        (state(dense("0", 2, 2) | {"0.weight_log_sigma": torch.ones(1)}), "torchbnn", "have shape|has shape|of shape"),
+        (
+            state(dense("0", 2, 2) | {"0.bias_mu": torch.ones(3)}),
+            "torchbnn",
+            r"'0\.bias_mu' has shape \(3,\)",
+        ),
+        (
+            state(dense("0", 2, 2) | {"0.weight_log_sigma": torch.ones(1)}),
+            "torchbnn",
+            "have shape|has shape|of shape",
+        ),
         (state(dense("0", 2, 2) | {"0.weight_mu": torch.ones(2, 2).long()}), "torchbnn", "int64"),
-        (state(dense("0", 2, 2) | {"0.weight_log_sigma": torch.ones(2, 2).long()}), "torchbnn", "floating-point"),
-        (state(dense("0", 2, 2) | {"0.weight_mu": torch.ones(2, 2, 2)}), "torchbnn", "is no Linear and no Conv2d"),
-        (state(dense("0", 2, 2) | {"0.weight_mu": torch.full((2, 2), torch.nan)}), "torchbnn", "NaN"),
-        (state(dense("0", 2, 2) | {"0.bias_log_sigma": torch.full((2,), 1e4)}), "torchbnn", "infinity"),
+        (
+            state(dense("0", 2, 2) | {"0.weight_log_sigma": torch.ones(2, 2).long()}),
+            "torchbnn",
+            "floating-point",
+        ),
+        (
+            state(dense("0", 2, 2) | {"0.weight_mu": torch.ones(2, 2, 2)}),
+            "torchbnn",
+            "is no Linear and no Conv2d",
+        ),
+        (
+            state(dense("0", 2, 2) | {"0.weight_mu": torch.full((2, 2), torch.nan)}),
+            "torchbnn",
+            "NaN",
+        ),
+        (
+            state(dense("0", 2, 2) | {"0.bias_log_sigma": torch.full((2,), 1e4)}),
+            "torchbnn",
+            "infinity",
+        ),
         (state(dense("0", 2, 2) | {"0.weight_mu": torch.ones(0, 2)}), "torchbnn", "at least 1"),
     ],
 )

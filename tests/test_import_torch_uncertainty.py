@@ -39,7 +39,9 @@ def model(layers: ModuleType, bias: bool = True) -> nn.Module:
         layers.BayesLinear(6, 2, bias=bias, sigma_init=-4.0),
     )
     parts = (module[0], module[2])
-    return fit(module, lambda _: sum(part.log_variational_posterior - part.log_prior for part in parts))
+    return fit(
+        module, lambda _: sum(part.log_variational_posterior - part.log_prior for part in parts)
+    )
 
 
 @pytest.mark.parametrize(("bias", "draws"), [(True, 20_000), (False, 2000)])
@@ -65,13 +67,19 @@ def test_trained_imported_certified_checked(layers: ModuleType, tmp_path: Path) 
 def test_what_is_called_sigma_is_not_a_standard_deviation(layers: ModuleType) -> None:
     module = layers.BayesLinear(1, 1, bias=False)
     module.weight_sigma.data.fill_(-1.0)
-    assert from_torch(module)[1].std.tolist() == pytest.approx([math.log1p(math.exp(-1.0))], rel=1e-12)
+    assert from_torch(module)[1].std.tolist() == pytest.approx(
+        [math.log1p(math.exp(-1.0))], rel=1e-12
+    )
 
 
 def test_convolutions(layers: ModuleType, tmp_path: Path) -> None:
     torch.manual_seed(1)
     module = nn.Sequential(
-        layers.BayesConv2d(1, 2, 3, stride=2), nn.ReLU(), nn.Flatten(), layers.BayesLinear(8, 2), nn.LogSoftmax(-1)
+        layers.BayesConv2d(1, 2, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        layers.BayesLinear(8, 2),
+        nn.LogSoftmax(-1),
     )
     network, posterior = from_torch(module, input_shape=(1, 6, 6))
     assert network.layers == (Conv2d(1, 2, (3, 3), (2, 2)), ReLU(), Flatten(), Dense(8, 2))

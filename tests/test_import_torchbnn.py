@@ -11,7 +11,13 @@ from torch import nn
 
 from bnncert import InputError, from_torch
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, ReLU
-from importing import assert_certified, assert_dense_moments, assert_same_from_file, assert_survives_its_file, fit
+from importing import (
+    assert_certified,
+    assert_dense_moments,
+    assert_same_from_file,
+    assert_survives_its_file,
+    fit,
+)
 
 torchbnn = pytest.importorskip("torchbnn")
 
@@ -21,7 +27,9 @@ def model(bias: bool = True) -> nn.Module:
     module = nn.Sequential(
         torchbnn.BayesLinear(0, 0.05, 2, 6, bias=bias),
         nn.ReLU(),
-        torchbnn.BayesLinear(prior_mu=0, prior_sigma=0.05, in_features=6, out_features=2, bias=bias),
+        torchbnn.BayesLinear(
+            prior_mu=0, prior_sigma=0.05, in_features=6, out_features=2, bias=bias
+        ),
     )
     return fit(module, torchbnn.BKLLoss(reduction="mean", last_layer_only=False))
 
@@ -61,11 +69,17 @@ def test_convolutions_and_layers_that_are_not_random(tmp_path: Path) -> None:
     )
     with pytest.warns(UserWarning, match=r"0\.weight: no standard deviation, taken as certain"):
         network, posterior = from_torch(module, input_shape=(1, 6, 6))
-    expected = (Conv2d(1, 2, (3, 3)), ReLU(), Conv2d(2, 2, (3, 3), (1, 1), (1, 1)), AvgPool2d((2, 2)), Flatten())
+    expected = (
+        Conv2d(1, 2, (3, 3)),
+        ReLU(),
+        Conv2d(2, 2, (3, 3), (1, 1), (1, 1)),
+        AvgPool2d((2, 2)),
+        Flatten(),
+    )
     assert network.layers == (*expected, Dense(8, 2))
-    assert [bool((part > 0).all()) for parts in network.split(posterior.std) for part in parts] == [False] * 2 + [
-        True
-    ] * 4
+    assert [bool((part > 0).all()) for parts in network.split(posterior.std) for part in parts] == [
+        False
+    ] * 2 + [True] * 4
     assert_certified(network, posterior, tmp_path)
 
 
@@ -81,6 +95,10 @@ def test_frozen_layers_are_announced(tmp_path: Path) -> None:
 
 
 def test_random_batch_normalisation_is_refused() -> None:
-    module = nn.Sequential(torchbnn.BayesConv2d(0, 0.1, 1, 2, 3), torchbnn.BayesBatchNorm2d(0, 0.1, 2), nn.Flatten())
-    with pytest.raises(InputError, match=r"module '1' \(BayesBatchNorm2d\) with weights of shape \(2,\)"):
+    module = nn.Sequential(
+        torchbnn.BayesConv2d(0, 0.1, 1, 2, 3), torchbnn.BayesBatchNorm2d(0, 0.1, 2), nn.Flatten()
+    )
+    with pytest.raises(
+        InputError, match=r"module '1' \(BayesBatchNorm2d\) with weights of shape \(2,\)"
+    ):
         from_torch(module, input_shape=(1, 4, 4))

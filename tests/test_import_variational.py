@@ -28,7 +28,9 @@ def test_a_number_is_the_standard_deviation_of_every_weight(tmp_path: Path) -> N
         warnings.simplefilter("error")
         network, posterior = from_torch(module, std=0.01)
     scale = 1 / math.sqrt(1 + 1e-5)  # the normalisation's
-    assert network.split(posterior.std)[0][0].flatten().tolist() == pytest.approx([0.01 * scale] * 6, rel=1e-12)
+    assert network.split(posterior.std)[0][0].flatten().tolist() == pytest.approx(
+        [0.01 * scale] * 6, rel=1e-12
+    )
     assert network.split(posterior.std)[2][0].flatten().tolist() == [0.01] * 6
     assert_certified(network, posterior, tmp_path)
 
@@ -43,7 +45,9 @@ def test_standard_deviations_by_name() -> None:
 
 
 def test_without_a_standard_deviation_everything_is_certain_and_said() -> None:
-    with pytest.warns(UserWarning, match=r"0\.weight, 0\.bias, 3\.weight, 3\.bias: no standard deviation"):
+    with pytest.warns(
+        UserWarning, match=r"0\.weight, 0\.bias, 3\.weight, 3\.bias: no standard deviation"
+    ):
         _, posterior = from_torch(plain())
     assert not posterior.std.any()
 
@@ -51,7 +55,10 @@ def test_without_a_standard_deviation_everything_is_certain_and_said() -> None:
 @pytest.mark.parametrize(
     ("std", "message"),
     [
-        ({"1.weight": 0.1}, r"std names '1\.weight'; parameters that take one are 0\.weight, 0\.bias"),
+        (
+            {"1.weight": 0.1},
+            r"std names '1\.weight'; parameters that take one are 0\.weight, 0\.bias",
+        ),
         ({"0.weight": torch.ones(2, 3)}, r"std of '0\.weight' has shape \(2, 3\)"),
         (-0.1, "negative"),
         (math.nan, "NaN"),
@@ -73,10 +80,15 @@ def test_weights_that_are_not_finite_are_refused() -> None:
 class Own(nn.Module):
     """A layer as in many tutorials, with weights called as blitz calls them."""
 
-    def __init__(self, inputs: int, outputs: int, transposed: bool = False, factor: float = 1.0) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, transposed: bool = False, factor: float = 1.0
+    ) -> None:
         super().__init__()
         shape = (inputs, outputs) if transposed else (outputs, inputs)
-        self.weight_mu, self.bias_mu = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.randn(outputs))
+        self.weight_mu, self.bias_mu = (
+            nn.Parameter(torch.randn(shape)),
+            nn.Parameter(torch.randn(outputs)),
+        )
         self.weight_rho = nn.Parameter(torch.full(shape, -4.0))
         self.bias_rho = nn.Parameter(torch.full((outputs,), -4.0))
         self.transposed, self.factor = transposed, factor
@@ -94,7 +106,9 @@ OWN = pytest.mark.filterwarnings("ignore:.*names its weights in the same way:Use
 
 def test_layers_of_ones_own_are_read_by_their_names_and_announced() -> None:
     module = nn.Sequential(Own(2, 3), nn.ReLU(), Own(3, 2))
-    with pytest.warns(UserWarning, match=r"\(Own\) is not from blitz .* std = log\(1 \+ exp\(rho\)\)") as found:
+    with pytest.warns(
+        UserWarning, match=r"\(Own\) is not from blitz .* std = log\(1 \+ exp\(rho\)\)"
+    ) as found:
         network, posterior = from_torch(module)
     assert len(found) == 2
     assert network.layers == (Dense(2, 3), ReLU(), Dense(3, 2))

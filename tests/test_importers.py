@@ -13,7 +13,15 @@ from torch import Tensor
 
 from bnncert import InputError, Network, load_posterior, mlp, save_posterior
 from bnncert.layers import Tanh
-from bnncert.posteriors import Laplace, LowRankNormal, Mixture, Normal, StudentT, TruncatedNormal, Uniform
+from bnncert.posteriors import (
+    Laplace,
+    LowRankNormal,
+    Mixture,
+    Normal,
+    StudentT,
+    TruncatedNormal,
+    Uniform,
+)
 from bnncert.posteriors.base import Posterior
 from scenarios import gaussian, uniform
 
@@ -43,7 +51,9 @@ def test_every_family_survives_its_file_bit_for_bit(posterior: Posterior, tmp_pa
     network, found = load_posterior(path)
     assert network == NETWORK
     assert found.digest == posterior.digest
-    assert all(torch.equal(value, posterior.tensors()[name]) for name, value in found.tensors().items())
+    assert all(
+        torch.equal(value, posterior.tensors()[name]) for name, value in found.tensors().items()
+    )
 
 
 def test_the_same_posterior_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -68,13 +78,20 @@ def save_npz(tmp_path: Path, **changes: object) -> Path:
 
 
 def test_npz_with_and_without_meta(tmp_path: Path) -> None:
-    two = {"W1_mean": np.ones((2, 1)), "W1_std": np.ones((2, 1)), "b1_mean": np.ones(1), "b1_std": np.ones(1)}
+    two = {
+        "W1_mean": np.ones((2, 1)),
+        "W1_std": np.ones((2, 1)),
+        "b1_mean": np.ones(1),
+        "b1_std": np.ones(1),
+    }
     network, posterior = load_posterior(save_npz(tmp_path, **two))
     assert network == mlp(3, 2, 1)
     assert isinstance(posterior, Normal)
     assert posterior.mean.tolist() == [1.0] * 6 + [0.0] * 2 + [1.0] * 3
     meta = json.dumps({"activations": ["tanh", "softmax"]})
-    assert load_posterior(save_npz(tmp_path, **two, meta=np.array(meta)))[0] == mlp(3, 2, 1, activation=Tanh())
+    assert load_posterior(save_npz(tmp_path, **two, meta=np.array(meta)))[0] == mlp(
+        3, 2, 1, activation=Tanh()
+    )
 
 
 def test_npz_without_bias(tmp_path: Path) -> None:
@@ -97,7 +114,9 @@ def test_npz_without_bias(tmp_path: Path) -> None:
         ({"meta": np.array(json.dumps({"activations": ["relu", "relu"]}))}, "activations"),
     ],
 )
-def test_malformed_npz_is_refused_by_name(changes: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_malformed_npz_is_refused_by_name(
+    changes: dict[str, object], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=message):
         load_posterior(save_npz(tmp_path, **changes))
 
@@ -138,9 +157,15 @@ def tampered(tmp_path: Path, header: dict[str, object], tensors: dict[str, Tenso
 
 
 def test_malformed_native_files_are_refused(tmp_path: Path) -> None:
-    good = {"schema": "bnncert-posterior/1", "family": "normal", "network": Network.describe(mlp(1, 1))}
+    good = {
+        "schema": "bnncert-posterior/1",
+        "family": "normal",
+        "network": Network.describe(mlp(1, 1)),
+    }
     tensors = {
-        f"{name}_{part}": torch.ones(shape) for name, shape in mlp(1, 1).parameters.items() for part in ("mean", "std")
+        f"{name}_{part}": torch.ones(shape)
+        for name, shape in mlp(1, 1).parameters.items()
+        for part in ("mean", "std")
     }
     assert load_posterior(tampered(tmp_path, good, tensors))[0] == mlp(1, 1)
     cases = [
@@ -148,7 +173,13 @@ def test_malformed_native_files_are_refused(tmp_path: Path) -> None:
         (good | {"family": "cauchy"}, tensors),
         (good | {"network": {"input_shape": [1], "layers": [{"type": "Magic"}]}}, tensors),
         (
-            good | {"network": {"input_shape": [1], "layers": [{"type": "Dense", "inputs": 1, "outputs": 1, "x": 1}]}},
+            good
+            | {
+                "network": {
+                    "input_shape": [1],
+                    "layers": [{"type": "Dense", "inputs": 1, "outputs": 1, "x": 1}],
+                }
+            },
             tensors,
         ),
         (good, {name: value for name, value in tensors.items() if name != "W0_std"}),

@@ -28,7 +28,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def faults(keep: bool) -> int:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
-        [sys.executable, "-c", LOOP.format(keep=keep)], env=plain, capture_output=True, text=True, check=True
+        [sys.executable, "-c", LOOP.format(keep=keep)],
+        env=plain,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return int(done.stdout)
 

@@ -43,7 +43,14 @@ from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Normal
 from bnncert.results.folder import line
 from bnncert.results.rows import Result
-from scenarios import claimed, paper_example, paper_probability, random_network, random_posterior, vector
+from scenarios import (
+    claimed,
+    paper_example,
+    paper_probability,
+    random_network,
+    random_posterior,
+    vector,
+)
 
 BoxMethod = Sampling | PIE | GIE
 PLENTY = 1000
@@ -62,16 +69,24 @@ def classifier(seed: int = 0, batch: int = 6, width: float = 0.2) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     network = mlp(3, 4, 3)
     mean = torch.randn(network.size, generator=generator, dtype=torch.float64)
-    posterior = Normal(mean, width * torch.rand(network.size, generator=generator, dtype=torch.float64))
+    posterior = Normal(
+        mean, width * torch.rand(network.size, generator=generator, dtype=torch.float64)
+    )
     x = torch.rand(batch, 3, generator=generator, dtype=torch.float64)
     labels = network.forward(mean, x).argmax(-1)
     wrong = torch.arange(batch) % 3 == 1
-    return Problem(network, posterior, class_robust(ball(x, 0.02, clip=(0.0, 1.0)), (labels + wrong) % 3, 3))
+    return Problem(
+        network, posterior, class_robust(ball(x, 0.02, clip=(0.0, 1.0)), (labels + wrong) % 3, 3)
+    )
 
 
-def one_weight(mean: float, std: float, spec: Callable[[Region], Specification], region: Region) -> Problem:
+def one_weight(
+    mean: float, std: float, spec: Callable[[Region], Specification], region: Region
+) -> Problem:
     """y = w x with w ~ N(mean, std²)."""
-    return Problem(Network((1,), (Dense(1, 1, bias=False),)), Normal(vector(mean), vector(std)), spec(region))
+    return Problem(
+        Network((1,), (Dense(1, 1, bias=False),)), Normal(vector(mean), vector(std)), spec(region)
+    )
 
 
 def at(*values: float, eps: float = 0.0) -> Region:
@@ -80,7 +95,10 @@ def at(*values: float, eps: float = 0.0) -> Region:
 
 def claims(results: tuple[Result, ...]) -> list[tuple[object, ...]]:
     """Everything of the results but the time they took."""
-    return [(r.index, r.status, r.lower.hex(), r.upper.hex(), r.bound_calls, r.predicted) for r in results]
+    return [
+        (r.index, r.status, r.lower.hex(), r.upper.hex(), r.bound_calls, r.predicted)
+        for r in results
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- the truth
@@ -91,7 +109,10 @@ def claims(results: tuple[Result, ...]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("eps", [0.0, 0.25])
 def test_the_papers_example_is_never_overstated(name: str, bound: str, eps: float) -> None:
     """Every method and bound stays below the quadrature, at the point and on an interval of inputs."""
-    method, truth = replace(FEW[name], bound=bound, samples=4, step=0.6, budget=PLENTY), paper_probability(eps)
+    method, truth = (
+        replace(FEW[name], bound=bound, samples=4, step=0.6, budget=PLENTY),
+        paper_probability(eps),
+    )
     lowers = [certify(paper_example(eps), method, seed=seed)[0].lower for seed in range(4)]
     assert all(0 < lower <= truth for lower in lowers)
 
@@ -143,7 +164,12 @@ def test_half_space() -> None:
     region = explicit_box(Box(vector(1.0).reshape(1, 1), vector(2.0).reshape(1, 1)))
     problem = one_weight(1.0, 1.0, lambda r: half_space(r, vector(1.0), -1.0), region)
     result = certify(problem, PIE(samples=1, step=0.4))[0]
-    assert (result.status, result.label, result.predicted, result.bound_calls) == ("certified", None, None, 4)
+    assert (result.status, result.label, result.predicted, result.bound_calls) == (
+        "certified",
+        None,
+        None,
+        4,
+    )
     assert result.lower == pytest.approx(claimed(2 * norm.cdf(1.2) - 1), rel=1e-12)
     assert result.lower <= norm.cdf(1.5)
 
@@ -151,24 +177,35 @@ def test_half_space() -> None:
 def test_regression_interval() -> None:
     """|w x - 2| <= 1/2 at x = 1, w ~ N(2, 0.1²): λ = 1 makes j = 4, and each input has its own interval."""
     spec = output_interval(at(1.0, 1.0), vector(1.5, 3.0), vector(2.5, 4.0))
-    problem = Problem(Network((1,), (Dense(1, 1, bias=False),)), Normal(vector(2.0), vector(0.1)), spec)
+    problem = Problem(
+        Network((1,), (Dense(1, 1, bias=False),)), Normal(vector(2.0), vector(0.1)), spec
+    )
     safe, unsafe = certify(problem, PIE(samples=1, step=1.0))
     assert safe.lower == pytest.approx(claimed(2 * norm.cdf(4) - 1), rel=1e-12)
     assert safe.lower <= 2 * norm.cdf(5) - 1
-    assert (unsafe.status, unsafe.lower, unsafe.upper, unsafe.certificate) == ("unverified", 0.0, 1.0, None)
+    assert (unsafe.status, unsafe.lower, unsafe.upper, unsafe.certificate) == (
+        "unverified",
+        0.0,
+        1.0,
+        None,
+    )
 
 
 def test_explicit_box() -> None:
     """w x > 0 for w ~ N(1, 1) on [1, 3]; a box that holds 0 admits no weight at all."""
     ends = vector(1.0, -1.0).reshape(2, 1), vector(3.0, 1.0).reshape(2, 1)
-    problem = one_weight(1.0, 1.0, lambda r: half_space(r, vector(1.0), 0.0), explicit_box(Box(*ends)))
+    problem = one_weight(
+        1.0, 1.0, lambda r: half_space(r, vector(1.0), 0.0), explicit_box(Box(*ends))
+    )
     safe, unsafe = certify(problem, PIE(samples=1, step=0.25))
     assert safe.lower == pytest.approx(claimed(2 * norm.cdf(0.75) - 1), rel=1e-12)
     assert unsafe.lower == 0.0
 
 
 @pytest.mark.parametrize("value", [math.nan, 0.0, -0.0, -math.inf])
-def test_only_a_strictly_positive_bound_is_safe(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_strictly_positive_bound_is_safe(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bound that answers NaN, a tie or -inf for one row out of several proves nothing."""
 
     def one_bad_row(*arguments: object) -> Tensor:
@@ -190,7 +227,9 @@ def counted_calls(bound: str) -> Iterator[dict[float, int]]:
     """Wraps a bound and counts, by the first pixel of the input, every box it is asked about."""
     inner, counts = BOUNDS[bound], {}
 
-    def counting(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
+    def counting(
+        network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor
+    ) -> Tensor:
         for pixel in region.center.flatten(1)[:, 0].tolist():
             counts[pixel] = counts.get(pixel, 0) + 1
         return inner(network, weights, region, rows, offsets)
@@ -219,7 +258,12 @@ def test_reported_calls_are_the_calls(name: str, budget: int) -> None:
 def test_a_failure_is_a_call() -> None:
     """One centre, unsafe at the first step: one call, nothing proved."""
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), 0.0), at(1.0))
-    for method in (Sampling(samples=1), PIE(samples=1), PIE(samples=1, walk="bisection"), GIE(samples=1)):
+    for method in (
+        Sampling(samples=1),
+        PIE(samples=1),
+        PIE(samples=1, walk="bisection"),
+        GIE(samples=1),
+    ):
         result = certify(problem, method)[0]
         assert (result.bound_calls, result.lower, result.status) == (1, 0.0, "unverified")
 
@@ -227,7 +271,9 @@ def test_a_failure_is_a_call() -> None:
 def test_an_endless_box_stops_at_the_budget() -> None:
     """A weight that does not matter: both walks go on until the budget is spent, and never overstate."""
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), -1.0), at(0.0))
-    linear, doubling = (certify(problem, PIE(samples=1, budget=9, walk=w))[0] for w in ("linear", "bisection"))
+    linear, doubling = (
+        certify(problem, PIE(samples=1, budget=9, walk=w))[0] for w in ("linear", "bisection")
+    )
     assert (linear.bound_calls, doubling.bound_calls) == (9, 9)
     assert linear.lower == pytest.approx(claimed(2 * norm.cdf(9 * 0.5) - 1), rel=1e-12)
     assert linear.lower < doubling.lower <= 1
@@ -239,7 +285,9 @@ def test_bisection_finds_the_linear_walks_box(steps: int) -> None:
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), -(steps + 0.5)), at(1.0))
     found = {}
     for walk in ("linear", "bisection"):
-        (boxes,), calls = grow(problem, PIE(samples=1, step=1.0, budget=PLENTY, walk=walk).plan(), seed=0)
+        (boxes,), calls = grow(
+            problem, PIE(samples=1, step=1.0, budget=PLENTY, walk=walk).plan(), seed=0
+        )
         found[walk] = (boxes[0].steps, int(calls))
     assert found["linear"] == (steps, steps + 1)
     assert found["bisection"][0] == steps
@@ -251,7 +299,9 @@ def test_bisection_finds_the_linear_walks_box(steps: int) -> None:
 def test_an_input_may_spend_its_budget_on_several_centres() -> None:
     """Centres are tried in order until the calls run out, and a walk that is cut short keeps what it proved."""
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), -2.25), at(1.0))
-    (boxes,), calls = grow(problem, PIE(samples=50, step=1.0, budget=5, mean_first=True).plan(), seed=1)
+    (boxes,), calls = grow(
+        problem, PIE(samples=50, step=1.0, budget=5, mean_first=True).plan(), seed=1
+    )
     assert int(calls) == 5
     assert (boxes[0].draw, boxes[0].steps) == (None, 2)
     assert [box.draw for box in boxes[1:]] == sorted(box.draw for box in boxes[1:])
@@ -277,7 +327,10 @@ def test_growth_rates_by_hand() -> None:
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        ((1.0, 2.0), [-1, -1]),  # y = w2 ReLU(w1), safe iff y <= 1: the margin falls with either weight
+        (
+            (1.0, 2.0),
+            [-1, -1],
+        ),  # y = w2 ReLU(w1), safe iff y <= 1: the margin falls with either weight
         ((1.0, -2.0), [1, -1]),
         ((-1.0, 2.0), [0, 0]),  # a dead neuron: neither weight matters
         ((1.0, 0.0), [0, -1]),
@@ -286,7 +339,9 @@ def test_growth_rates_by_hand() -> None:
 def test_gradient_signs_of_two_weights(weights: tuple[float, float], expected: list[int]) -> None:
     """The margin 1 - w2 ReLU(w1 x) at x = 1, by hand: E⁺, E⁻ and E⁰."""
     network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
-    problem = Problem(network, Normal(vector(0, 0), vector(1, 1)), half_space(at(1.0), vector(-1.0), -1.0))
+    problem = Problem(
+        network, Normal(vector(0, 0), vector(1, 1)), half_space(at(1.0), vector(-1.0), -1.0)
+    )
     assert gradient_signs(problem, vector(*weights)).tolist() == [expected]
 
 
@@ -294,7 +349,9 @@ def test_the_gradient_is_the_smallest_rows() -> None:
     """Two rows: each input's gradient is that of the row which is smaller at its clean input."""
     network = Network((1,), (Dense(1, 2, bias=False),))
     spec = Specification(
-        at(1.0, 1.0), torch.eye(2, dtype=torch.float64).expand(2, 2, 2), vector(0, 5, 5, 0).reshape(2, 2)
+        at(1.0, 1.0),
+        torch.eye(2, dtype=torch.float64).expand(2, 2, 2),
+        vector(0, 5, 5, 0).reshape(2, 2),
     )
     problem = Problem(network, Normal(vector(1, 1), vector(1, 1)), spec)
     assert gradient_signs(problem, vector(1, 1)).tolist() == [[1, 0], [0, 1]]
@@ -334,12 +391,16 @@ def test_rho_zero_is_pie() -> None:
         (GIE, {"walk": "random"}, "walk 'random' is not known"),
     ],
 )
-def test_wrong_options_are_refused(kind: type[BoxMethod], options: dict[str, object], message: str) -> None:
+def test_wrong_options_are_refused(
+    kind: type[BoxMethod], options: dict[str, object], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         certify(classifier(), kind(**options))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": 2**31}, {"indices": [1]}, {"indices": range(7)}])
+@pytest.mark.parametrize(
+    "options", [{"seed": -1}, {"seed": 2**31}, {"indices": [1]}, {"indices": range(7)}]
+)
 def test_wrong_arguments_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"seed is|indices for 6 inputs"):
         certify(classifier(), PIE(samples=1), **options)  # type: ignore[arg-type]
@@ -429,7 +490,9 @@ def test_precision_cannot_be_taken_away(sabotage: str, name: str) -> None:
         results = certify(classifier(), FEW[name])
     assert claims(results) == undisturbed(name)
     for certificate in filter(None, (result.certificate for result in results)):
-        dtypes = {n: value.dtype for n, value in certificate.tensors.items() if not n.startswith("signs")}
+        dtypes = {
+            n: value.dtype for n, value in certificate.tensors.items() if not n.startswith("signs")
+        }
         assert set(dtypes.values()) == {torch.float64}
 
 
@@ -448,7 +511,9 @@ def test_every_claim_carries_its_certificate(name: str, tmp_path: Path) -> None:
     results = certify(problem, FEW[name], seed=5)
     assert {result.status for result in results} >= {"certified", "misclassified"}
     for i, result in enumerate(results):
-        assert (result.status == "certified") == (result.lower > 0) == (result.certificate is not None)
+        assert (
+            (result.status == "certified") == (result.lower > 0) == (result.certificate is not None)
+        )
         assert 0 <= result.lower <= result.upper <= 1
         if result.certificate is not None:
             check_certificate(problem[i : i + 1], result, tmp_path / f"{i}.safetensors")
@@ -469,7 +534,10 @@ def check_certificate(problem: Problem, result: Result, path: Path) -> None:
         "specification": problem.specification.digest,
         "problem": problem.digest,
     }
-    assert (header["claim"]["lower"], header["claim"]["upper"]) == (result.lower.hex(), result.upper.hex())
+    assert (header["claim"]["lower"], header["claim"]["upper"]) == (
+        result.lower.hex(),
+        result.upper.hex(),
+    )
     assert (header["bound_calls"], header["seed"]) == (result.bound_calls, result.seed)
     assert header["region"] == {"norm": "linf", "clip": [0.0, 1.0], "eps": result.eps.hex()}
     assert torch.equal(read.tensors["x"], region.center[0])
@@ -486,7 +554,13 @@ def test_the_boxes_of_a_certificate_are_safe(name: str) -> None:
             continue
         for box in certified_boxes(result, posterior):
             bound = BOUNDS[FEW[name].bound]
-            rows = bound(problem.network, box, spec.region[i : i + 1], spec.rows[i : i + 1], spec.offsets[i : i + 1])
+            rows = bound(
+                problem.network,
+                box,
+                spec.region[i : i + 1],
+                spec.rows[i : i + 1],
+                spec.offsets[i : i + 1],
+            )
             assert bool((rows > 0).all())
             assert float(posterior.log_mass(box).exp()) <= result.lower * (1 + 1e-7)
 
@@ -495,7 +569,9 @@ def certified_boxes(result: Result, posterior: Normal) -> Iterator[Box]:
     """Every box of the evidence, grown anew in plain float64 arithmetic."""
     assert result.certificate is not None
     evidence, tensors = result.certificate.header["evidence"], result.certificate.tensors
-    step, rho, zero_only = (evidence["growth"][key] for key in ("step", "rho", "zero_gradient_only"))
+    step, rho, zero_only = (
+        evidence["growth"][key] for key in ("step", "rho", "zero_gradient_only")
+    )
     for k, entry in enumerate(evidence["boxes"]):
         center = posterior.center if entry["draw"] is None else tensors[f"center{k}"]
         signs = tensors.get(f"signs{k}", torch.zeros_like(center)).double()
@@ -511,7 +587,9 @@ def test_a_single_box_certificate_is_its_mass() -> None:
         for result in certify(problem, replace(FEW[name], samples=1)):
             if result.certificate is not None:
                 (box,) = certified_boxes(result, problem.posterior)
-                assert result.lower == pytest.approx(claimed(float(problem.posterior.log_mass(box).exp())), rel=1e-12)
+                assert result.lower == pytest.approx(
+                    claimed(float(problem.posterior.log_mass(box).exp())), rel=1e-12
+                )
 
 
 def test_a_result_is_one_json_line() -> None:
@@ -520,11 +598,22 @@ def test_a_result_is_one_json_line() -> None:
     fields = json.loads(text)
     assert text.index("\n") == len(text) - 1
     assert fields["certificate"] == "certificates/000017.safetensors"
-    assert (fields["index"], fields["status"], fields["method"], fields["seed"]) == (17, "certified", "pie", 4)
-    assert (fields["lower"], fields["upper"], fields["bound_calls"]) == (result.lower, 1.0, result.bound_calls)
+    assert (fields["index"], fields["status"], fields["method"], fields["seed"]) == (
+        17,
+        "certified",
+        "pie",
+        4,
+    )
+    assert (fields["lower"], fields["upper"], fields["bound_calls"]) == (
+        result.lower,
+        1.0,
+        result.bound_calls,
+    )
 
 
-@pytest.mark.parametrize("content", [b"", b"not a certificate", b"\x80\x04\x95pickle", b"\xff" * 64])
+@pytest.mark.parametrize(
+    "content", [b"", b"not a certificate", b"\x80\x04\x95pickle", b"\xff" * 64]
+)
 def test_other_files_are_not_certificates(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "false.safetensors"
     path.write_bytes(content)
@@ -583,8 +672,12 @@ def test_a_posterior_without_box_mass_is_refused(name: str) -> None:
 def test_any_problem_gets_a_probability(seed: int) -> None:
     """Networks of every kind: a number in [0, 1] and, where it is positive, a certificate."""
     network = random_network(seed)
-    x = torch.rand(2, *network.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = torch.rand(
+        2, *network.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     spec = half_space(ball(x, 0.01), torch.ones(network.outputs).double(), -2.0)
-    for result in certify(Problem(network, random_posterior(seed, network), spec), GIE(samples=2, budget=20)):
+    for result in certify(
+        Problem(network, random_posterior(seed, network), spec), GIE(samples=2, budget=20)
+    ):
         assert 0 <= result.lower <= result.upper == 1
         assert (result.lower > 0) == (result.certificate is not None)

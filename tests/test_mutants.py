@@ -33,7 +33,9 @@ Joint = Callable[[Box, Box], Box | None]
 def cases() -> list[tuple[str, Normal, list[Box], mpf]]:
     """Posteriors and boxes with the exact mass of the union: every kind of error overshoots in one of them."""
 
-    def case(name: str, mean: Sequence[float], std: Sequence[float], *ends: list[tuple[float, float]]) -> tuple:
+    def case(
+        name: str, mean: Sequence[float], std: Sequence[float], *ends: list[tuple[float, float]]
+    ) -> tuple:
         posterior = Normal(vector(*mean), vector(*std))
         boxes = [Box(vector(*(l for l, _ in box)), vector(*(u for _, u in box))) for box in ends]
         return name, posterior, boxes, exact_union(posterior, boxes)
@@ -44,10 +46,24 @@ def cases() -> list[tuple[str, Normal, list[Box], mpf]]:
         case("narrow where σ is wide", [0.0, 0.0], [0.8, 0.2], [(-0.2, 0.2), (-0.8, 0.8)]),
         case("nine σ: 1 to the last digit but one", [0.0], [1.0], [(-9.0, 9.0)]),
         case("one far tail", [0.0], [1.0], [(9.0, 10.0)]),
-        case("two corners of a square", [0.0, 0.0], [1.0, 1.0], [(-2, -1), (-2, -1)], [(1, 2), (1, 2)]),
+        case(
+            "two corners of a square",
+            [0.0, 0.0],
+            [1.0, 1.0],
+            [(-2, -1), (-2, -1)],
+            [(1, 2), (1, 2)],
+        ),
         case("two that overlap", [0.0, 0.0], [1.0, 1.0], [(-1, 1), (-1, 1)], [(0, 2), (0, 2)]),
         case("three that overlap", [0.0], [1.0], [(-2.0, 1.0)], [(-1.0, 2.0)], [(-1.5, 1.5)]),
-        case("four that overlap", [0.0], [1.0], [(-2.0, 1.0)], [(-1.0, 2.0)], [(-1.5, 1.5)], [(-1.9, 1.9)]),
+        case(
+            "four that overlap",
+            [0.0],
+            [1.0],
+            [(-2.0, 1.0)],
+            [(-1.0, 2.0)],
+            [(-1.5, 1.5)],
+            [(-1.9, 1.9)],
+        ),
         case(
             "three in no common place",
             [0.0, 0.0],
@@ -56,7 +72,13 @@ def cases() -> list[tuple[str, Normal, list[Box], mpf]]:
             [(1.0, 2.0), (-1.0, 0.05)],
             [(-1.05, 1.05), (-3.0, -2.0)],
         ),
-        case("a common face at an atom", [0.0, 0.5], [1.0, 0.0], [(-1, 1), (0, 0.5)], [(-1, 1), (0.5, 1)]),
+        case(
+            "a common face at an atom",
+            [0.0, 0.5],
+            [1.0, 0.0],
+            [(-1, 1), (0, 0.5)],
+            [(-1, 1), (0.5, 1)],
+        ),
         case("an atom outside", [0.0, 0.5], [1.0, 0.0], [(-1, 1), (0.6, 1)]),
     ]
 
@@ -94,7 +116,9 @@ def inclusion_exclusion(joint: Joint, depth: int) -> Mass:
         for size in range(1, min(depth, len(boxes)) + 1):
             common = [_common(chosen, joint) for chosen in combinations(boxes, size)]
             sign, direction = (1, DOWN) if size % 2 else (-1, UP)
-            terms += [sign * box_mass(posterior, box, direction) for box in common if box is not None]
+            terms += [
+                sign * box_mass(posterior, box, direction) for box in common if box is not None
+            ]
         return math.nextafter(math.fsum(terms), -math.inf)
 
     return mass
@@ -180,7 +204,9 @@ def atoms_ignored(posterior: Normal, box: Box) -> float:
 
 def ends_sorted(first: Box, second: Box) -> Box:
     """An empty intersection becomes non-empty by sorting its ends."""
-    ends = torch.stack([torch.maximum(first.lower, second.lower), torch.minimum(first.upper, second.upper)])
+    ends = torch.stack(
+        [torch.maximum(first.lower, second.lower), torch.minimum(first.upper, second.upper)]
+    )
     return Box(ends.amin(0), ends.amax(0))
 
 
@@ -214,7 +240,9 @@ def test_the_right_formula_passes(name: str) -> None:
     assert_never_above(RIGHT[name])
 
 
-@pytest.mark.parametrize(("mass", "case"), [mutant[1:] for mutant in MUTANTS], ids=[mutant[0] for mutant in MUTANTS])
+@pytest.mark.parametrize(
+    ("mass", "case"), [mutant[1:] for mutant in MUTANTS], ids=[mutant[0] for mutant in MUTANTS]
+)
 def test_the_mutant_is_killed(mass: Mass, case: str) -> None:
     """The same check fails for the wrong formula, and for the reason it was made for."""
     with pytest.raises(AssertionError, match=f"^{case}.*: claims"):

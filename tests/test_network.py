@@ -17,7 +17,12 @@ from bnncert.model.layers import Layer
 from bnncert.model.network import Network, from_description, mlp
 from scenarios import ACTIVATIONS, gaussian, random_network, vector
 
-TORCH: dict[type[Layer], type[nn.Module]] = {ReLU: nn.ReLU, Tanh: nn.Tanh, Sigmoid: nn.Sigmoid, Flatten: nn.Flatten}
+TORCH: dict[type[Layer], type[nn.Module]] = {
+    ReLU: nn.ReLU,
+    Tanh: nn.Tanh,
+    Sigmoid: nn.Sigmoid,
+    Flatten: nn.Flatten,
+}
 
 
 def torch_module(layer: Layer, parameters: tuple[Tensor, ...]) -> nn.Module:
@@ -41,10 +46,15 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 def test_forward_is_torch(seed: int) -> None:
     """Every layer does what torch.nn's does, for signed inputs and any mix of layers."""
     network = random_network(seed)
-    weights, x = numbers(network.size, seed=seed), 2 * numbers(4, *network.input_shape, seed=seed + 1)
+    weights, x = (
+        numbers(network.size, seed=seed),
+        2 * numbers(4, *network.input_shape, seed=seed + 1),
+    )
     layers = zip(network.layers, network.split(weights), strict=True)
     plain = nn.Sequential(*(torch_module(layer, parameters) for layer, parameters in layers))
-    torch.testing.assert_close(network.forward(weights, x), plain(x).detach(), rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(
+        network.forward(weights, x), plain(x).detach(), rtol=1e-13, atol=1e-14
+    )
 
 
 def test_forward_by_hand() -> None:
@@ -82,7 +92,9 @@ def test_weights_may_be_a_batch(seed: int) -> None:
     assert together.shape == (2, 3, 4, network.outputs)
     for i in range(2):
         for j in range(3):
-            torch.testing.assert_close(together[i, j], network.forward(weights[i, j], x), rtol=1e-13, atol=1e-14)
+            torch.testing.assert_close(
+                together[i, j], network.forward(weights[i, j], x), rtol=1e-13, atol=1e-14
+            )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -92,7 +104,9 @@ def test_split_loses_nothing(seed: int, leading: tuple[int, ...]) -> None:
     network = random_network(seed)
     weights = numbers(*leading, network.size, seed=seed)
     parts = [part for layer in network.split(weights) for part in layer]
-    assert [tuple(part.shape) for part in parts] == [(*leading, *shape) for shape in network.parameters.values()]
+    assert [tuple(part.shape) for part in parts] == [
+        (*leading, *shape) for shape in network.parameters.values()
+    ]
     assert torch.equal(torch.cat([part.flatten(len(leading)) for part in parts], -1), weights)
 
 
@@ -144,7 +158,9 @@ def test_every_change_of_architecture_changes_the_digest() -> None:
         ((-2, -2), (Flatten(), Dense(4, 1)), "-2"),
     ],
 )
-def test_layers_that_do_not_fit_are_refused(shape: tuple[int, ...], layers: tuple[Layer, ...], message: str) -> None:
+def test_layers_that_do_not_fit_are_refused(
+    shape: tuple[int, ...], layers: tuple[Layer, ...], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         Network(shape, layers)
 

@@ -28,7 +28,17 @@ from bnncert import (
     save_posterior,
 )
 from bnncert.importers.onnx import from_onnx, read_onnx
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.layers import (
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    LeakyReLU,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
 from bnncert.results.folder import result_folder
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from pages import blocks, fenced, text
@@ -61,12 +71,16 @@ def agree(path: Path, dtype: type = np.float64, count: int = 4) -> Network:
 # ------------------------------------------------------------------------------------------------- exported modules
 
 
-def export(path: Path, module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, batch: bool = False) -> Path:
+def export(
+    path: Path, module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, batch: bool = False
+) -> Path:
     module = module.to(dtype).eval()
     target = io.BytesIO()
     axes = {"input": {0: "batch"}} if batch else None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it announces another exporter, which needs another package
+        warnings.simplefilter(
+            "ignore"
+        )  # it announces another exporter, which needs another package
         torch.onnx.export(
             module,
             (torch.zeros(1, *shape, dtype=dtype),),
@@ -129,7 +143,9 @@ def test_exported_modules(name: str, dtype: torch.dtype, tmp_path: Path) -> None
     x = torch.rand(3, *shape, dtype=torch.float64)
     expected = module.double().eval()(x)
     tolerance = 1e-6 if dtype == torch.float32 else 1e-12
-    assert torch.allclose(network.forward(read_onnx(path)[1], x), expected, rtol=tolerance, atol=tolerance)
+    assert torch.allclose(
+        network.forward(read_onnx(path)[1], x), expected, rtol=tolerance, atol=tolerance
+    )
 
 
 def test_weights_are_the_stored_floats(tmp_path: Path) -> None:
@@ -164,10 +180,14 @@ def write(
         nodes,
         "g",
         options.get("inputs", [helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, shape)]),
-        options.get("outputs", [helper.make_tensor_value_info(output, onnx.TensorProto.DOUBLE, None)]),
+        options.get(
+            "outputs", [helper.make_tensor_value_info(output, onnx.TensorProto.DOUBLE, None)]
+        ),
         values,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", options.get("opset", 17))], ir_version=9)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", options.get("opset", 17))], ir_version=9
+    )
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -268,7 +288,9 @@ def test_slopes_are_the_stored_floats(tmp_path: Path) -> None:
 
 def test_nothing_is_added_where_nothing_is_folded(tmp_path: Path) -> None:
     nodes = [node("MatMul", "x W", "h"), node("Add", "h zero", "g"), node("Mul", "g one", "y")]
-    network, weights = read_onnx(write(tmp_path / "m.onnx", nodes, {"W": W, "zero": np.zeros(3), "one": 1.0}, (1, 4)))
+    network, weights = read_onnx(
+        write(tmp_path / "m.onnx", nodes, {"W": W, "zero": np.zeros(3), "one": 1.0}, (1, 4))
+    )
     assert network.layers == (Dense(4, 3, bias=False),)
     assert torch.equal(weights, torch.from_numpy(W).reshape(-1))
 
@@ -280,15 +302,29 @@ def test_random_chains(seed: int, tmp_path: Path) -> None:
     generator = np.random.default_rng(seed)
     nodes: list[Any] = []
     constants: dict[str, object] = {}
-    width, value, before = choose.randint(1, 4), "x", "input"  # what the last node but for arithmetic was
+    width, value, before = (
+        choose.randint(1, 4),
+        "x",
+        "input",
+    )  # what the last node but for arithmetic was
     shape, waiting = (1, width), False
     for i in range(8):
-        kinds = ["MatMul"] if i == 7 else ["MatMul", *ARITHMETIC, *([] if waiting else ["Tanh", "Relu", "Sigmoid"])]
+        kinds = (
+            ["MatMul"]
+            if i == 7
+            else ["MatMul", *ARITHMETIC, *([] if waiting else ["Tanh", "Relu", "Sigmoid"])]
+        )
         kind, operands = choose.choice(kinds), [value]
         if kind == "MatMul" or kind in ARITHMETIC:
             outputs = choose.randint(1, 4) if kind == "MatMul" else width
-            constants[f"c{i}"] = generator.standard_normal((width, outputs) if kind == "MatMul" else outputs) + 3
-            operands = [value, f"c{i}"] if kind in ("MatMul", "Div") or choose.random() < 0.5 else [f"c{i}", value]
+            constants[f"c{i}"] = (
+                generator.standard_normal((width, outputs) if kind == "MatMul" else outputs) + 3
+            )
+            operands = (
+                [value, f"c{i}"]
+                if kind in ("MatMul", "Div") or choose.random() < 0.5
+                else [f"c{i}", value]
+            )
             width = outputs
         before = before if kind in ARITHMETIC else kind
         waiting = kind in ARITHMETIC and before != "MatMul"
@@ -325,8 +361,12 @@ def test_standard_deviations(tmp_path: Path) -> None:
 def test_certificates_of_a_convolutional_file_are_accepted(tmp_path: Path) -> None:
     """From the file to a checked certificate."""
     torch.manual_seed(1)
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), normalised(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
-    network, posterior = from_onnx(export(tmp_path / "m.onnx", module, (1, 6, 6), torch.float32), {"W1": 0.01})
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3), normalised(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)
+    )
+    network, posterior = from_onnx(
+        export(tmp_path / "m.onnx", module, (1, 6, 6), torch.float32), {"W1": 0.01}
+    )
     save_posterior(tmp_path / "p.safetensors", network, posterior)
     x = torch.rand(3, 1, 6, 6, dtype=torch.float64)
     labels = network.forward(posterior.mean, x).argmax(-1)
@@ -335,7 +375,9 @@ def test_certificates_of_a_convolutional_file_are_accepted(tmp_path: Path) -> No
         results = certify(problem, Concentration(upper=True))
         store(results)
     assert any(result.lower > 0.5 for result in results)
-    verdicts = check_results(tmp_path / "out", read_results(tmp_path / "out"), read_model(tmp_path / "p.safetensors"))
+    verdicts = check_results(
+        tmp_path / "out", read_results(tmp_path / "out"), read_model(tmp_path / "p.safetensors")
+    )
     assert [verdict.status for verdict in verdicts] == [ACCEPT] * 3
 
 
@@ -504,6 +546,8 @@ def test_without_the_package_one_line_says_what_to_install(tmp_path: Path) -> No
         f"try: read_onnx({str(simple(tmp_path))!r})\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.startswith("InputError")
     assert "pip install 'bnncert[onnx]'" in done.stdout

@@ -45,21 +45,36 @@ def normal(mean: list[float], std: list[float]) -> Normal:
 def slope(seed: int) -> Planted:
     """y = w x + c > 0 for |x - 1| <= r, only w random: unsafe iff w <= -c / (1 + r), found at the far end of x."""
     choose = random.Random(seed)
-    mean, std, c, r = choose.uniform(-0.2, 1), choose.uniform(0.1, 1), choose.uniform(0.1, 0.5), choose.uniform(0, 0.9)
+    mean, std, c, r = (
+        choose.uniform(-0.2, 1),
+        choose.uniform(0.1, 1),
+        choose.uniform(0.1, 0.5),
+        choose.uniform(0, 0.9),
+    )
     network = Network((1,), (Dense(1, 1),))
     spec = half_space(ball(vector(1.0).reshape(1, 1), r), vector(1.0), 0.0)
     # w (1 - r) + c > 0 follows from w (1 + r) + c > 0 for w < 0, and holds for w >= 0
-    return Planted(Problem(network, normal([mean, c], [std, 0]), spec), stats.norm.sf(-c / (1 + r), mean, std))
+    return Planted(
+        Problem(network, normal([mean, c], [std, 0]), spec), stats.norm.sf(-c / (1 + r), mean, std)
+    )
 
 
 def trigger(seed: int) -> Planted:
     """y = 1 - k ReLU(w x - t): a neuron that is dead at the mean and wakes when w (1 + r) > t + 1 / k breaks safety."""
     choose = random.Random(seed)
-    mean, std, t, k, r = choose.uniform(-1, 1), choose.uniform(0.2, 1), choose.uniform(0.5, 2), 3.0, 0.25
+    mean, std, t, k, r = (
+        choose.uniform(-1, 1),
+        choose.uniform(0.2, 1),
+        choose.uniform(0.5, 2),
+        3.0,
+        0.25,
+    )
     network = mlp(1, 1, 1)
     spec = half_space(ball(vector(1.0).reshape(1, 1), r), vector(1.0), 0.0)
     posterior = normal([mean, -t, -k, 1.0], [std, 0, 0, 0])
-    return Planted(Problem(network, posterior, spec), stats.norm.cdf((t + 1 / k) / (1 + r), mean, std))
+    return Planted(
+        Problem(network, posterior, spec), stats.norm.cdf((t + 1 / k) / (1 + r), mean, std)
+    )
 
 
 def offset(seed: int) -> Planted:
@@ -88,7 +103,10 @@ def offset(seed: int) -> Planted:
 def pair(seed: int) -> Planted:
     """Two outputs, each with its own random weight; both must stay above a threshold: the masses multiply."""
     choose = random.Random(seed)
-    means, stds = [choose.uniform(0, 1) for _ in range(2)], [choose.uniform(0.1, 1) for _ in range(2)]
+    means, stds = (
+        [choose.uniform(0, 1) for _ in range(2)],
+        [choose.uniform(0.1, 1) for _ in range(2)],
+    )
     network = Network((1,), (Dense(1, 2, bias=False),))
     rows = torch.eye(2, dtype=torch.float64).unsqueeze(0)
     spec = Specification(ball(vector(1.0).reshape(1, 1), 0.0), rows, vector(0.3, 0.2).unsqueeze(0))
@@ -145,7 +163,9 @@ def test_the_plants_are_as_claimed(plant: str) -> None:
     ends = zip(spec.region.box.lower[0].tolist(), spec.region.box.upper[0].tolist(), strict=True)
     grid = torch.cartesian_prod(*(torch.linspace(l, u, 9, dtype=torch.float64) for l, u in ends))
     outputs = planted.problem.network.forward(w, grid.reshape(-1, spec.region.center.shape[1]))
-    share = float(((outputs @ spec.rows[0].mT + spec.offsets[0]) > 0).all(-1).all(-1).double().mean())
+    share = float(
+        ((outputs @ spec.rows[0].mT + spec.offsets[0]) > 0).all(-1).all(-1).double().mean()
+    )
     assert share == pytest.approx(planted.safe, abs=5 * 0.5 / 200)
     assert 0.05 < planted.safe < 0.999
 
@@ -153,7 +173,9 @@ def test_the_plants_are_as_claimed(plant: str) -> None:
 def test_plants_are_nearly_found() -> None:
     """The bounds are not vacuous: fine steps along one weight reach most of the mass that is really safe."""
     planted = slope(0)
-    box = 2 * stats.norm.cdf(stats.norm.isf(1 - planted.safe)) - 1  # the largest box around the mean
+    box = (
+        2 * stats.norm.cdf(stats.norm.isf(1 - planted.safe)) - 1
+    )  # the largest box around the mean
     lower = certify(planted.problem, PIE(samples=1, step=0.01, budget=1000))[0].lower
     assert box - 0.01 <= lower <= box
 
@@ -199,7 +221,9 @@ def test_a_safe_deterministic_network_is_certain(name: str, bound: str) -> None:
 def unsafe_corner() -> Problem:
     """x0 + x1 - 1.5 over [0.75, 1.25]²: 0 at one vertex, a tie, and positive everywhere else."""
     spec = half_space(
-        explicit_box(Box(vector(0.75, 0.75).unsqueeze(0), vector(1.25, 1.25).unsqueeze(0))), vector(1.0), 0.0
+        explicit_box(Box(vector(0.75, 0.75).unsqueeze(0), vector(1.25, 1.25).unsqueeze(0))),
+        vector(1.0),
+        0.0,
     )
     return fixed(mlp(2, 1), vector(1.0, 1.0, -1.5), spec)
 
@@ -207,7 +231,9 @@ def unsafe_corner() -> Problem:
 def unsafe_inside() -> Problem:
     """1 - 2 ReLU(x - 0.4) - 2 ReLU(0.6 - x) over [0, 1] dips below 0 at the ends only, where the kinks do not show."""
     network = Network((1,), (Dense(1, 2), ReLU(), Dense(2, 1)))
-    spec = half_space(explicit_box(Box(vector(0.0).reshape(1, 1), vector(1.0).reshape(1, 1))), vector(1.0), 0.0)
+    spec = half_space(
+        explicit_box(Box(vector(0.0).reshape(1, 1), vector(1.0).reshape(1, 1))), vector(1.0), 0.0
+    )
     return fixed(network, vector(1.0, -1.0, -0.4, 0.6, -2.0, -2.0, 1.0), spec)
 
 
@@ -220,7 +246,9 @@ def unsafe_class() -> Problem:
 
 @pytest.mark.parametrize("build", [unsafe_corner, unsafe_inside, unsafe_class])
 @pytest.mark.parametrize("name", EVERY)
-def test_an_unsafe_deterministic_network_is_never_certified(build: Callable[[], Problem], name: str) -> None:
+def test_an_unsafe_deterministic_network_is_never_certified(
+    build: Callable[[], Problem], name: str
+) -> None:
     """One unsafe input in the region, be it a single vertex or a tie, leaves nothing to certify."""
     method: Method = EVERY[name]
     (result,) = certify(build(), method)

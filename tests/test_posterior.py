@@ -83,7 +83,9 @@ def exact_interval_log(posterior: Independent, weight: int, lower: float, upper:
             return _scaled(laplace_tail, l, u, parameters["loc"], parameters["scale"])
         case StudentT():
             df = parameters["df"]
-            return _scaled(lambda z: student_tail(z, df), l, u, parameters["loc"], parameters["scale"])
+            return _scaled(
+                lambda z: student_tail(z, df), l, u, parameters["loc"], parameters["scale"]
+            )
         case Uniform():
             low, high = parameters["low"], parameters["high"]
             if low == high:
@@ -92,7 +94,11 @@ def exact_interval_log(posterior: Independent, weight: int, lower: float, upper:
         case TruncatedNormal():
             mean, std, low, high = parameters.values()
             if std == 0 or max(l, low) > min(u, high):
-                return _scaled(normal_tail, max(l, low), min(u, high), mean, std) if std == 0 else -mpmath.inf
+                return (
+                    _scaled(normal_tail, max(l, low), min(u, high), mean, std)
+                    if std == 0
+                    else -mpmath.inf
+                )
             part = _scaled(normal_tail, max(l, low), min(u, high), mean, std)
             return part - _scaled(normal_tail, low, high, mean, std)
     raise NotImplementedError(posterior.family)
@@ -114,7 +120,9 @@ def exact_log(posterior: Independent, box: Box, digits: int = 60) -> mpf:
 def assert_bracketed(posterior: Independent, box: Box, exact: mpf) -> None:
     """DOWN is at most the exact log mass and UP at least, without tolerance."""
     down, up = mpf(float(posterior.log_mass(box))), mpf(float(posterior.log_mass(box, UP)))
-    assert down <= exact, f"rounded down, but above by {mpmath.nstr(down - exact, 3)}: {posterior} {box}"
+    assert down <= exact, (
+        f"rounded down, but above by {mpmath.nstr(down - exact, 3)}: {posterior} {box}"
+    )
     assert exact <= up, f"rounded up, but below by {mpmath.nstr(exact - up, 3)}: {posterior} {box}"
 
 
@@ -172,7 +180,9 @@ def test_center_and_spread(posterior: Independent, center: float, spread: float)
 
 
 @every_family
-@pytest.mark.parametrize(("count", "size"), [(1, 20_000), (4_000, 1)], ids=["across weights", "across draws"])
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, 20_000), (4_000, 1)], ids=["across weights", "across draws"]
+)
 def test_samples_follow_the_distribution(family: str, count: int, size: int) -> None:
     """Every empirical quantile at once: by the DKW inequality P(sup |F_n - F| > e) <= 2 exp(-2 n e²), here 1e-6."""
     draws = np.sort(sample(make(family, size), count, seed=3).flatten().numpy())
@@ -247,7 +257,9 @@ DETERMINISTIC = [
     Laplace(vector(1.25, 0.0), vector(0.0, 1.0)),
     StudentT(vector(1.25, 0.0), vector(0.0, 1.0), vector(3.0, 3.0)),
 ]
-deterministic = pytest.mark.parametrize("posterior", DETERMINISTIC, ids=lambda posterior: posterior.family)
+deterministic = pytest.mark.parametrize(
+    "posterior", DETERMINISTIC, ids=lambda posterior: posterior.family
+)
 
 
 @deterministic
@@ -287,11 +299,15 @@ def test_bounded_families_stay_in_their_support(family: str) -> None:
 def test_far_tail_truncation_is_sampled(low: float, high: float) -> None:
     """Truncation to a far tail keeps the digits: the DKW bound holds there too."""
     n = 5_000
-    posterior = TruncatedNormal(*(torch.full((n,), value, dtype=torch.float64) for value in (0.0, 1.0, low, high)))
+    posterior = TruncatedNormal(
+        *(torch.full((n,), value, dtype=torch.float64) for value in (0.0, 1.0, low, high))
+    )
     draws = np.sort(sample(posterior, 1, seed=4)[0].numpy())
     near, far = min(abs(low), abs(high)), max(abs(low), abs(high))
     distance = draws if low > 0 else -draws[::-1]
-    below = (stats.norm.sf(near) - stats.norm.sf(distance)) / (stats.norm.sf(near) - stats.norm.sf(far))
+    below = (stats.norm.sf(near) - stats.norm.sf(distance)) / (
+        stats.norm.sf(near) - stats.norm.sf(far)
+    )
     error = max(np.max(np.arange(1, n + 1) / n - below), np.max(below - np.arange(n) / n))
     assert error <= math.sqrt(math.log(2e6) / (2 * n))
 
@@ -331,7 +347,9 @@ def test_arrays_of_different_lengths_are_refused(family: str, name: str, length:
 def test_matrices_are_refused(family: str) -> None:
     """Parameters are flat vectors."""
     with pytest.raises(InputError, match="vectors"):
-        KINDS[family](**{name: value.reshape(1, 3) for name, value in parameters_of(family).items()})
+        KINDS[family](
+            **{name: value.reshape(1, 3) for name, value in parameters_of(family).items()}
+        )
 
 
 @every_field
@@ -398,7 +416,23 @@ def test_a_box_of_another_length_is_refused(family: str, weights: int, length: i
 
 # ---- box masses ------------------------------------------------------------------------------------------------------
 
-Z = [1e-8, 1e-4, 0.03, 0.5, 0.6744897501960817, 1.0, 2.0, 3.0, 5.0, 8.0, 8.3, 12.0, 20.0, 30.0, 37.0]
+Z = [
+    1e-8,
+    1e-4,
+    0.03,
+    0.5,
+    0.6744897501960817,
+    1.0,
+    2.0,
+    3.0,
+    5.0,
+    8.0,
+    8.3,
+    12.0,
+    20.0,
+    30.0,
+    37.0,
+]
 SHAPES = {
     "symmetric": (-1.0, 1.0),
     "lopsided": (-0.3, 1.0),
@@ -420,7 +454,9 @@ def shaped(center: float, scale: float, z: float, shape: str) -> Box:
 
 
 @every_shape
-@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.3, 0.07), (-1e6, 1e-3), (1e-200, 1e-210), (1e100, 1e99)])
+@pytest.mark.parametrize(
+    ("mean", "std"), [(0.0, 1.0), (0.3, 0.07), (-1e6, 1e-3), (1e-200, 1e-210), (1e100, 1e99)]
+)
 def test_normal_mass_is_bracketed(mean: float, std: float, shape: str) -> None:
     """z from 1e-8 to 37, straddling or on one side, at several places and scales."""
     posterior = Normal(vector(mean), vector(std))
@@ -465,7 +501,9 @@ def random_weight(family: str, rng: np.random.Generator) -> Independent:
 
 
 @pytest.mark.parametrize("size", [1, 10, 1_000, 100_000, 1_000_000])
-@pytest.mark.parametrize(("z", "shape"), [(1e-8, "symmetric"), (4.0, "lopsided"), (30.0, "right"), (37.0, "symmetric")])
+@pytest.mark.parametrize(
+    ("z", "shape"), [(1e-8, "symmetric"), (4.0, "lopsided"), (30.0, "right"), (37.0, "symmetric")]
+)
 def test_many_equal_weights_are_bracketed(size: int, z: float, shape: str) -> None:
     """One interval repeated: the exact log mass is `size` times that of one weight, up to a million weights."""
     one = shaped(0.3, 0.07, z, shape)
@@ -481,8 +519,12 @@ def test_mixed_weights_are_bracketed(family: str) -> None:
     rng = np.random.default_rng(23)
     posteriors = [random_weight(family, rng) for _ in range(200)]
     names = posteriors[0].tensors()
-    posterior = KINDS[family](**{name: torch.cat([p.tensors()[name] for p in posteriors]) for name in names})
-    ends = posterior.center + posterior.spread * torch.from_numpy(rng.normal(size=(2, 200)) * rng.choice([0.4, 5], 200))
+    posterior = KINDS[family](
+        **{name: torch.cat([p.tensors()[name] for p in posteriors]) for name in names}
+    )
+    ends = posterior.center + posterior.spread * torch.from_numpy(
+        rng.normal(size=(2, 200)) * rng.choice([0.4, 5], 200)
+    )
     box = Box(ends.amin(0), ends.amax(0))
     if family == "uniform":
         box = Box(posterior.center - ends.std(0), box.upper.maximum(posterior.center))
@@ -495,12 +537,20 @@ def test_a_batch_of_boxes_equals_the_boxes_one_by_one() -> None:
     posterior = Normal(vector(0.0, 1.0, -1.0), vector(1.0, 0.5, 0.0))
     centers = torch.tensor([[0.0, 1.0, -1.0], [0.5, 0.5, -1.5], [0.0, 0.0, 3.0]]).double()
     batch = Box(centers - 1, centers + 1)
-    assert posterior.log_mass(batch).tolist() == [float(posterior.log_mass(batch[i])) for i in range(3)]
+    assert posterior.log_mass(batch).tolist() == [
+        float(posterior.log_mass(batch[i])) for i in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
     ("family", "allowed"),
-    [("normal", 1e-11), ("truncated-normal", 1e-11), ("laplace", 1e-11), ("student-t", 1e-9), ("uniform", 1e-11)],
+    [
+        ("normal", 1e-11),
+        ("truncated-normal", 1e-11),
+        ("laplace", 1e-11),
+        ("student-t", 1e-9),
+        ("uniform", 1e-11),
+    ],
 )
 @pytest.mark.parametrize("shape", ["symmetric", "lopsided", "all but the right tail"])
 def test_straddling_masses_are_tight(family: str, allowed: float, shape: str) -> None:
@@ -565,13 +615,22 @@ def test_arguments_that_underflow_are_bracketed(kind: type[Independent]) -> None
         posterior = kind(vector(0.0), vector(1e300))
     except InputError:
         return
-    for box in (interval(-3e-21, 7e-21), interval(3e-21, 7e-21), interval(3e-21, INF), interval(0.0, 1e-30)):
+    for box in (
+        interval(-3e-21, 7e-21),
+        interval(3e-21, 7e-21),
+        interval(3e-21, INF),
+        interval(0.0, 1e-30),
+    ):
         assert_bracketed(posterior, box, exact_log(posterior, box, digits=700))
 
 
 @pytest.mark.parametrize("kind", [Normal, Laplace], ids=lambda kind: kind.family)
-@pytest.mark.parametrize(("lower", "upper"), [(-1.7e308, 1.7e308), (-1.7e308, 1e308), (-1.7e308, -1.2e308)])
-def test_distances_that_overflow_are_bracketed(kind: type[Independent], lower: float, upper: float) -> None:
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-1.7e308, 1.7e308), (-1.7e308, 1e308), (-1.7e308, -1.2e308)]
+)
+def test_distances_that_overflow_are_bracketed(
+    kind: type[Independent], lower: float, upper: float
+) -> None:
     """l - mean = -2.7e308 is no float, but only 2.7 σ: taking it for -inf would forget a tail. Or it is refused."""
     try:
         posterior = kind(vector(1e308), vector(1e308))
@@ -636,14 +695,18 @@ def test_a_deterministic_weight_inside_or_touching_counts_one(
 
 @deterministic
 @pytest.mark.parametrize(
-    "ends", [(math.nextafter(1.25, 2.0), 2.0), (0.0, math.nextafter(1.25, 0.0)), (-INF, 1.0), (3.0, INF)]
+    "ends",
+    [(math.nextafter(1.25, 2.0), 2.0), (0.0, math.nextafter(1.25, 0.0)), (-INF, 1.0), (3.0, INF)],
 )
 @pytest.mark.parametrize("direction", [DOWN, UP])
 def test_a_deterministic_weight_outside_counts_zero(
     posterior: Independent, ends: tuple[float, float], direction: int
 ) -> None:
     """One ulp outside is outside, whatever the direction of rounding."""
-    assert float(posterior.log_mass(Box(vector(ends[0], -0.4), vector(ends[1], 0.7)), direction)) == -INF
+    assert (
+        float(posterior.log_mass(Box(vector(ends[0], -0.4), vector(ends[1], 0.7)), direction))
+        == -INF
+    )
 
 
 def test_nothing_random_has_mass_exactly_one() -> None:
@@ -665,14 +728,24 @@ def test_a_point_has_no_mass_where_nothing_is_deterministic(family: str, offset:
 
 @pytest.mark.parametrize("kind", [Normal, Laplace], ids=lambda kind: kind.family)
 @pytest.mark.parametrize("mean", [0.0, 1.0, -1e100])
-def test_subnormal_spread_is_neither_zero_nor_an_error(kind: type[Independent], mean: float) -> None:
+def test_subnormal_spread_is_neither_zero_nor_an_error(
+    kind: type[Independent], mean: float
+) -> None:
     """σ = 5e-324: all mass near the mean, none off it, and half on each side of it."""
     posterior = kind(vector(mean), vector(5e-324))
     above, below = math.nextafter(mean, INF), math.nextafter(mean, -INF)
-    assert -1e-300 <= float(posterior.log_mass(interval(mean - 1 - abs(mean), mean + 1 + abs(mean)))) <= 0
+    assert (
+        -1e-300
+        <= float(posterior.log_mass(interval(mean - 1 - abs(mean), mean + 1 + abs(mean))))
+        <= 0
+    )
     assert float(posterior.log_mass(interval(mean, mean))) == -INF
     assert float(posterior.log_mass(interval(mean, INF))) == pytest.approx(math.log(0.5), rel=1e-12)
-    for box in (interval(below, above), interval(above, above + 1 + abs(mean)), interval(below, mean)):
+    for box in (
+        interval(below, above),
+        interval(above, above + 1 + abs(mean)),
+        interval(below, mean),
+    ):
         assert_bracketed(posterior, box, exact_log(posterior, box))
 
 
@@ -695,7 +768,10 @@ def test_a_uniform_of_subnormal_width_is_no_point_mass() -> None:
 def test_the_whole_support_has_mass_exactly_one(family: str, margin: float, direction: int) -> None:
     """A box that holds [low, high] loses nothing to rounding."""
     posterior = make(family, 5)
-    assert float(posterior.log_mass(Box(posterior.low - margin, posterior.high + margin), direction)) == 0.0
+    assert (
+        float(posterior.log_mass(Box(posterior.low - margin, posterior.high + margin), direction))
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize("family", ["uniform", "truncated-normal"])
@@ -704,7 +780,10 @@ def test_outside_the_support_there_is_no_mass(family: str, direction: int) -> No
     """Beyond either end by one ulp: -inf, whatever the direction."""
     posterior = make(family, 1)
     low, high = float(posterior.low), float(posterior.high)
-    for box in (interval(math.nextafter(high, INF), high + 1), interval(low - 1, math.nextafter(low, -INF))):
+    for box in (
+        interval(math.nextafter(high, INF), high + 1),
+        interval(low - 1, math.nextafter(low, -INF)),
+    ):
         assert float(posterior.log_mass(box, direction)) == -INF
 
 
@@ -717,11 +796,20 @@ def test_touching_the_support_has_no_mass(family: str) -> None:
     assert float(posterior.log_mass(interval(low - 1, low))) == -INF
 
 
-@pytest.mark.parametrize(("low", "high"), [(5.0, 6.0), (30.0, 31.0), (-31.0, -30.0), (36.0, 37.0), (-37.0, -30.0)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(5.0, 6.0), (30.0, 31.0), (-31.0, -30.0), (36.0, 37.0), (-37.0, -30.0)]
+)
 def test_far_tail_truncation_is_bracketed(low: float, high: float) -> None:
     """Conditioning on a far tail: a ratio of two tiny masses, each rounded against the claim."""
     posterior = TruncatedNormal(vector(0.0), vector(1.0), vector(low), vector(high))
-    for start, end in [(0.0, 0.01), (0.0, 0.5), (0.3, 0.4), (0.9, 1.0), (1e-9, 1.0), (0.0, 1 - 1e-9)]:
+    for start, end in [
+        (0.0, 0.01),
+        (0.0, 0.5),
+        (0.3, 0.4),
+        (0.9, 1.0),
+        (1e-9, 1.0),
+        (0.0, 1 - 1e-9),
+    ]:
         box = interval(low + start * (high - low), low + end * (high - low))
         assert_bracketed(posterior, box, exact_log(posterior, box))
 

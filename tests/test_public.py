@@ -26,7 +26,9 @@ def python(code: str, *options: str) -> subprocess.CompletedProcess[str]:
     paths = [str(SOURCE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, *options, "-W", "error", "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def report(code: str, *options: str) -> dict[str, object]:
@@ -52,7 +54,9 @@ def imported_names(file: Path) -> set[str]:
     """The names that the file's `from bnncert... import` statements bind."""
     tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     statements = [
-        node for node in tree if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bnncert")
+        node
+        for node in tree
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bnncert")
     ]
     return {alias.asname or alias.name for statement in statements for alias in statement.names}
 
@@ -84,16 +88,16 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_command_line_starts_without_torch() -> None:
     """--help must not wait for torch."""
-    code = (
-        "import json, sys, bnncert.cli; print(json.dumps({name: name in sys.modules for name in ('torch', 'scipy')}))"
-    )
+    code = "import json, sys, bnncert.cli; print(json.dumps({name: name in sys.modules for name in ('torch', 'scipy')}))"
     assert report(code) == {"torch": False, "scipy": False}
 
 
 def test_the_package_has_a_version_and_every_file_a_first_line() -> None:
     """__version__ is a number, and each file says what it holds."""
     assert bnncert.__version__.split(".")[0].isdigit()
-    assert [file.name for file in FILES if not file.read_text(encoding="utf-8").startswith('"""')] == []
+    assert [
+        file.name for file in FILES if not file.read_text(encoding="utf-8").startswith('"""')
+    ] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -108,7 +112,17 @@ def test_nothing_rests_on_an_assertion(file: Path) -> None:
     assert not lines
 
 
-CORE = {"jinja2", "markupsafe", "matplotlib", "numpy", "rich", "safetensors", "scipy", "torch", "typer"}
+CORE = {
+    "jinja2",
+    "markupsafe",
+    "matplotlib",
+    "numpy",
+    "rich",
+    "safetensors",
+    "scipy",
+    "torch",
+    "typer",
+}
 EXTRAS = {
     "campaign/executors.py": {"distributed"},
     "campaign/schema.py": {"yaml"},

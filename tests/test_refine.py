@@ -14,7 +14,15 @@ from bnncert.concentration import bisection
 from bnncert.concentration import method as concentration
 from bnncert.concentration import refine as refine_module
 from bnncert.concentration.bisection import bisect
-from bnncert.concentration.domains import Domains, Tightened, evaluate, halves, roots, tighten, whole
+from bnncert.concentration.domains import (
+    Domains,
+    Tightened,
+    evaluate,
+    halves,
+    roots,
+    tighten,
+    whole,
+)
 from bnncert.concentration.proof import Proof, prove
 from bnncert.concentration.refine import Limits, Refined, refine
 from bnncert.concentration.trace import trace
@@ -36,7 +44,9 @@ def lower_bounds(found: Refined) -> Tensor:
     return torch.tensor([proof.bound for proof in found.proofs], dtype=torch.float64)
 
 
-def open_problem(seed: int, sizes: tuple[int, ...] = (3, 6, 3), batch: int = 4, std: float = 0.01) -> Problem:
+def open_problem(
+    seed: int, sizes: tuple[int, ...] = (3, 6, 3), batch: int = 4, std: float = 0.01
+) -> Problem:
     """Class robustness of a random ReLU network where many signs are open and the mean network is right."""
     generator = torch.Generator().manual_seed(seed)
     network = mlp(*sizes)
@@ -77,7 +87,9 @@ def test_open_networks_never_above_brute_force(sizes: tuple[int, ...]) -> None:
     gained = 0
     for seed in range({3: 16, 4: 8, 5: 5}[len(sizes)]):
         problem = open_problem(seed, sizes, std=[0.001, 0.02, 0.1, 0.3][seed % 4])
-        before = torch.tensor([p.bound for p in prove(problem, problem.posterior, 1)], dtype=torch.float64)
+        before = torch.tensor(
+            [p.bound for p in prove(problem, problem.posterior, 1)], dtype=torch.float64
+        )
         lower = lower_bounds(refined(problem))
         gained += int((lower > before + 1e-3).sum())
         assert bool((lower >= before).all())
@@ -108,10 +120,14 @@ def test_correlated_posteriors_never_above_brute_force() -> None:
         assert_below_truth(problem, lower_bounds(refined(problem)), seed)
 
 
-def random_leaves(problem: Problem, t: float, seed: int, depth: int = 3) -> tuple[Domains, Tightened]:
+def random_leaves(
+    problem: Problem, t: float, seed: int, depth: int = 3
+) -> tuple[Domains, Tightened]:
     """Domains of row 0 with random splits of open neurons, tightened."""
     base = roots(
-        problem, problem.posterior.mean, trace(problem.network, problem.posterior, problem.specification.region, t)
+        problem,
+        problem.posterior.mean,
+        trace(problem.network, problem.posterior, problem.specification.region, t),
     )
     inputs = torch.arange(len(problem))
     domains = whole(base, inputs, torch.zeros_like(inputs))
@@ -122,7 +138,10 @@ def random_leaves(problem: Problem, t: float, seed: int, depth: int = 3) -> tupl
         free &= base.open[domains.input].gather(1, column[:, None])[:, 0] < base.width
         if bool(free.any()):
             domains = halves(
-                domains[free], column[free], uniform(int(free.sum()), generator=choose), column[free] * 0 + level
+                domains[free],
+                column[free],
+                uniform(int(free.sum()), generator=choose),
+                column[free] * 0 + level,
             )
     found = tighten(base, domains, 8, "both")
     return domains, found
@@ -132,14 +151,20 @@ def leaf_minimum(problem: Problem, domains: Domains, weights: Tensor, points: Te
     """min over sampled points in the leaf [S, D] of the row; infinite where no point lies in it."""
     spec, network = problem.specification, problem.network
     least = torch.full((len(weights), len(domains)), math.inf, dtype=torch.float64)
-    base = roots(problem, problem.posterior.mean, trace(network, problem.posterior, spec.region, 4.0))
+    base = roots(
+        problem, problem.posterior.mean, trace(network, problem.posterior, spec.region, 4.0)
+    )
     for x in points:
         z, values = x[domains.input], []
-        for k, (layer, parameters) in enumerate(zip(network.layers, network.split(weights), strict=True)):
+        for k, (layer, parameters) in enumerate(
+            zip(network.layers, network.split(weights), strict=True)
+        ):
             if k in base.starts:
                 values.append(z.expand(len(weights), *z.shape[-2:]))
             z = (
-                torch.baddbmm(parameters[1].unsqueeze(1), z.expand(len(weights), *z.shape[-2:]), parameters[0])
+                torch.baddbmm(
+                    parameters[1].unsqueeze(1), z.expand(len(weights), *z.shape[-2:]), parameters[0]
+                )
                 if parameters
                 else layer(z)
             )
@@ -160,13 +185,21 @@ def test_the_tail_of_a_leaf(std: float) -> None:
         domains, found = random_leaves(problem, 4.0, seed)
         generator = torch.Generator().manual_seed(seed)
         weights = draw_many(problem.posterior, 1000, generator)
-        least = leaf_minimum(problem, domains, weights, sample_region(problem.specification.region, 30, generator))
-        charge = trace(problem.network, problem.posterior, problem.specification.region, 4.0).charge[domains.input]
+        least = leaf_minimum(
+            problem, domains, weights, sample_region(problem.specification.region, 30, generator)
+        )
+        charge = trace(
+            problem.network, problem.posterior, problem.specification.region, 4.0
+        ).charge[domains.input]
         leaves += len(domains)
         for t in (0.0, 1.0, 2.0):
             share = (least < found.value - t * found.lipschitz).double().mean(0)
             limit = 0.5 * math.erfc(t / math.sqrt(2)) + charge
-            assert bool((share <= limit + 4 * (limit * (1 - limit).clamp_min(0) / 1000).sqrt() + 4 / 1000).all()), seed
+            assert bool(
+                (
+                    share <= limit + 4 * (limit * (1 - limit).clamp_min(0) / 1000).sqrt() + 4 / 1000
+                ).all()
+            ), seed
     assert leaves > 80
 
 
@@ -182,9 +215,17 @@ def test_children_are_at_least_as_good_as_their_parents() -> None:
         index = torch.arange(len(problem))
         parent = tighten(base, whole(base, index, torch.zeros_like(index)), 20, "both")
         splittable = (parent.branch >= 0).nonzero().squeeze(1)
-        chosen = (parent.branch[splittable], parent.weight[splittable], torch.zeros_like(splittable))
+        chosen = (
+            parent.branch[splittable],
+            parent.weight[splittable],
+            torch.zeros_like(splittable),
+        )
         children = halves(parent.domains[splittable], *chosen)
-        assert bool((evaluate(base, children).value[:, 0] >= parent.value[splittable].repeat(2) - 1e-6).all())
+        assert bool(
+            (
+                evaluate(base, children).value[:, 0] >= parent.value[splittable].repeat(2) - 1e-6
+            ).all()
+        )
         child = tighten(base, children, 5, "both")
         again = evaluate(base, child.domains)
         torch.testing.assert_close(again.value[:, 0], child.value, rtol=1e-12, atol=1e-12)
@@ -194,7 +235,9 @@ def test_children_are_at_least_as_good_as_their_parents() -> None:
 def triangle(offset: float, std: float = 1e-6) -> Problem:
     """y = relu(x) + relu(-x) - relu(x) + offset on |x| <= 1: at least `offset`, but the relaxation loses half."""
     network = mlp(1, 2, 1)
-    mean = vector(1.0, -1.0, 0.0, 0.0, -1.0, 1.0, offset)  # W0 [1, 2], b0, W1 [2, 1], b1: y = |x| part
+    mean = vector(
+        1.0, -1.0, 0.0, 0.0, -1.0, 1.0, offset
+    )  # W0 [1, 2], b0, W1 [2, 1], b1: y = |x| part
     return Problem(
         network,
         Normal(mean, torch.full_like(mean, std)),
@@ -219,7 +262,9 @@ def test_limits_are_kept_and_more_is_never_worse() -> None:
         few, many = refined(problem, nodes=12), refined(problem, nodes=150)
         assert bool((lower_bounds(many) >= lower_bounds(few) - 1e-12).all())
         rows = problem.specification.rows.shape[1]
-        assert all(count <= max(12 + 2 * refine_module.AT_ONCE["cpu"], rows) for count in few.domains)
+        assert all(
+            count <= max(12 + 2 * refine_module.AT_ONCE["cpu"], rows) for count in few.domains
+        )
         none = refined(problem, seconds=0.0)
         assert none.domains == [0] * len(problem)
 
@@ -229,7 +274,10 @@ def test_a_closed_interval_ends_the_search() -> None:
     wasted = 0
     for seed in range(12):
         problem = open_problem(seed, (3, 8, 3), std=[0.005, 0.02, 0.05][seed % 3])
-        found = {p: certify(problem, Concentration(effort=2, nodes=200, precision=p)) for p in (0.0, 1e-3, 0.1, None)}
+        found = {
+            p: certify(problem, Concentration(effort=2, nodes=200, precision=p))
+            for p in (0.0, 1e-3, 0.1, None)
+        }
         for all_of_it, quick, quicker, usual in zip(*found.values(), strict=True):
             assert usual.lower == quick.lower
             assert quicker.bound_calls <= quick.bound_calls <= all_of_it.bound_calls
@@ -277,7 +325,9 @@ def test_an_interrupt_keeps_what_is_proved(monkeypatch: pytest.MonkeyPatch) -> N
     whole_search = lower_bounds(refined(problem, nodes=500))
     monkeypatch.setattr(refine_module, "tighten", interrupted)
     found = lower_bounds(refined(problem, nodes=500))
-    before = torch.tensor([p.bound for p in prove(problem, problem.posterior, 1)], dtype=torch.float64)
+    before = torch.tensor(
+        [p.bound for p in prove(problem, problem.posterior, 1)], dtype=torch.float64
+    )
     assert calls == 3
     assert bool((found >= before).all() & (found <= whole_search + 1e-9).all())
 
@@ -302,7 +352,9 @@ def test_samples_agree_with_the_interval() -> None:
     for seed in range(6):
         problem = open_problem(seed, (3, 8, 3), std=0.05)
         results = certify(problem, Concentration(effort=2, upper=True, nodes=100))
-        assert_below_truth(problem, torch.tensor([r.lower for r in results], dtype=torch.float64), seed)
+        assert_below_truth(
+            problem, torch.tensor([r.lower for r in results], dtype=torch.float64), seed
+        )
     assert DRAWS == 3000
 
 
@@ -378,7 +430,11 @@ def test_bisection_keeps_its_limits_and_what_is_proved(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"nodes": 0}, "nodes"), ({"time_limit": 0.0}, "time limit"), ({"at_least": 1.5}, "threshold")],
+    [
+        ({"nodes": 0}, "nodes"),
+        ({"time_limit": 0.0}, "time limit"),
+        ({"at_least": 1.5}, "threshold"),
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(options: dict[str, float], word: str) -> None:
     with pytest.raises(InputError, match=word):

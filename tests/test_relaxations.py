@@ -19,12 +19,68 @@ from scenarios import ACTIVATIONS, PIECEWISE_LINEAR, vector
 
 TINY, SUBNORMAL, NEXT = 1e-300, 5e-324, math.nextafter(1.0, 2.0)
 SPECIAL = [
-    *[(z, z) for z in (0.0, -0.0, 1.0, -1.0, 20.0, -20.0, TINY, -TINY, SUBNORMAL, -SUBNORMAL, 1e300, -1e300)],
-    *[(0.0, 1.0), (-0.0, 1.0), (-1.0, 0.0), (-1.0, -0.0), (-0.0, 0.0), (0.0, SUBNORMAL), (-SUBNORMAL, 0.0)],
-    *[(-TINY, TINY), (-SUBNORMAL, SUBNORMAL), (1.0, NEXT), (-NEXT, -1.0), (-TINY, 1.0), (-1.0, TINY)],
-    *[(-1.0, 1.0), (-1.0, 3.0), (-3.0, 1.0), (0.5, 2.0), (-2.0, -0.5), (-1e-9, 1e-9), (-1e-20, 1.0), (-1.0, 1e-20)],
-    *[(-40.0, 0.1), (-0.1, 40.0), (-300.0, 300.0), (-1e300, 1e300), (-1e300, 1.0), (-1.0, 1e300), (1e299, 1e300)],
-    *[(18.0, 19.0), (-19.0, 20.0), (299.0, 301.0), (-1.0, 1e6), (-1e6, 1.0), (-1.0, 1e17), (-1e17, 1e17)],
+    *[
+        (z, z)
+        for z in (
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            20.0,
+            -20.0,
+            TINY,
+            -TINY,
+            SUBNORMAL,
+            -SUBNORMAL,
+            1e300,
+            -1e300,
+        )
+    ],
+    *[
+        (0.0, 1.0),
+        (-0.0, 1.0),
+        (-1.0, 0.0),
+        (-1.0, -0.0),
+        (-0.0, 0.0),
+        (0.0, SUBNORMAL),
+        (-SUBNORMAL, 0.0),
+    ],
+    *[
+        (-TINY, TINY),
+        (-SUBNORMAL, SUBNORMAL),
+        (1.0, NEXT),
+        (-NEXT, -1.0),
+        (-TINY, 1.0),
+        (-1.0, TINY),
+    ],
+    *[
+        (-1.0, 1.0),
+        (-1.0, 3.0),
+        (-3.0, 1.0),
+        (0.5, 2.0),
+        (-2.0, -0.5),
+        (-1e-9, 1e-9),
+        (-1e-20, 1.0),
+        (-1.0, 1e-20),
+    ],
+    *[
+        (-40.0, 0.1),
+        (-0.1, 40.0),
+        (-300.0, 300.0),
+        (-1e300, 1e300),
+        (-1e300, 1.0),
+        (-1.0, 1e300),
+        (1e299, 1e300),
+    ],
+    *[
+        (18.0, 19.0),
+        (-19.0, 20.0),
+        (299.0, 301.0),
+        (-1.0, 1e6),
+        (-1e6, 1.0),
+        (-1.0, 1e17),
+        (-1e17, 1e17),
+    ],
 ]
 
 
@@ -42,7 +98,15 @@ BOX = Box(*(vector(*ends) for ends in zip(*INTERVALS, strict=True)))
 
 def grid(l: float, u: float) -> list[float]:
     """Ends and their neighbours, the kink, and points between, all floats of the interval."""
-    points = [l, u, math.nextafter(l, math.inf), math.nextafter(u, -math.inf), 0.0, 0.5 * l, 0.5 * u]
+    points = [
+        l,
+        u,
+        math.nextafter(l, math.inf),
+        math.nextafter(u, -math.inf),
+        0.0,
+        0.5 * l,
+        0.5 * u,
+    ]
     points += [l + (u / 16 - l / 16) * i for i in range(1, 16)]
     return sorted({z for z in points if l <= z <= u})
 
@@ -91,7 +155,9 @@ def test_the_range_is_covered(activation: Activation) -> None:
     """f(l) and f(u), the extremes of a nondecreasing activation, lie in the image; it is wider by rounding only."""
     found = image(activation, BOX)
     with mpmath.workdps(60):
-        for (l, u), low, high in zip(INTERVALS, found.lower.tolist(), found.upper.tolist(), strict=True):
+        for (l, u), low, high in zip(
+            INTERVALS, found.lower.tolist(), found.upper.tolist(), strict=True
+        ):
             bottom, top = exact(activation, l), exact(activation, u)
             kind = type(bottom)
             assert kind(low) <= bottom
@@ -112,7 +178,9 @@ def test_a_point_is_no_relaxation(activation: Activation, z: float) -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("ends", [(-1.0, 3.0), (-3.0, 1.0), (-2.0, 2.0), (0.5, 2.0), (-2.0, -0.5), (-0.1, 4.0)])
+@pytest.mark.parametrize(
+    "ends", [(-1.0, 3.0), (-3.0, 1.0), (-2.0, 2.0), (0.5, 2.0), (-2.0, -0.5), (-0.1, 4.0)]
+)
 def test_lines_touch_the_activation(activation: Activation, ends: tuple[float, float]) -> None:
     """Neither line could be moved closer: each meets f somewhere on the interval."""
     (a, b, c, d) = lines(relax(activation, Box(vector(ends[0]), vector(ends[1]))))[0]
@@ -133,7 +201,9 @@ def test_lines_touch_the_activation(activation: Activation, ends: tuple[float, f
         ((-2.0, -1.0), (0.0, 0.0, 0.0, 0.0)),
     ],
 )
-def test_relu_by_hand(ends: tuple[float, float], expected: tuple[float, float, float, float]) -> None:
+def test_relu_by_hand(
+    ends: tuple[float, float], expected: tuple[float, float, float, float]
+) -> None:
     """Below: slope 1 if u > -l, else 0. Above: the chord, exact where the neuron is stable."""
     found = lines(relax(ReLU(), Box(vector(ends[0]), vector(ends[1]))))[0]
     assert found == pytest.approx(expected, rel=1e-14, abs=0)
@@ -178,7 +248,9 @@ def test_tanh_intercept_holds_for_any_slope() -> None:
     ]
     with mpmath.workdps(60):
         for l, u in ends:
-            found = smooth_intercept(Tanh(), vector(*slopes), vector(*[l] * len(slopes)), vector(*[u] * len(slopes)))
+            found = smooth_intercept(
+                Tanh(), vector(*slopes), vector(*[l] * len(slopes)), vector(*[u] * len(slopes))
+            )
             for slope, intercept in zip(slopes, found.tolist(), strict=True):
                 for i in range(101):
                     z = mpmath.mpf(l) + (mpmath.mpf(u) - mpmath.mpf(l)) * i / 100

@@ -40,7 +40,15 @@ from bnncert.cli.main import main
 from bnncert.layers import Dense, ReLU
 from bnncert.posteriors import LowRankNormal, Mixture, Normal, Uniform
 from bnncert.posteriors.base import Posterior
-from bnncert.report.cross_section import CODES, REACH, SIDE, STEP, CrossSection, cross_section, dangerous_plane
+from bnncert.report.cross_section import (
+    CODES,
+    REACH,
+    SIDE,
+    STEP,
+    CrossSection,
+    cross_section,
+    dangerous_plane,
+)
 from bnncert.report.entries import Entry, Picture
 from bnncert.report.evidence import in_words, row_in_words
 from bnncert.report.page import BYTES_EACH, RADII, render, write_report
@@ -92,11 +100,16 @@ class Page(HTMLParser):
 
     def rows(self) -> list[list[str]]:
         """The table of inputs."""
-        start = next(i for i, cells in enumerate(self.cells) if cells[0] == "input" and "label" in cells)
+        start = next(
+            i for i, cells in enumerate(self.cells) if cells[0] == "input" and "label" in cells
+        )
         return self.cells[start + 1 :]
 
     def facts(self, row: int) -> dict[str, str]:
-        return {self.data["texts"][name]: self.data["texts"][value] for name, value in self.data["facts"][row]}
+        return {
+            self.data["texts"][name]: self.data["texts"][value]
+            for name, value in self.data["facts"][row]
+        }
 
 
 def written(folder: Path, posterior: Path | None = None) -> Page:
@@ -108,7 +121,9 @@ def trained() -> tuple[Network, Normal, torch.Tensor, torch.Tensor]:
     """A random network on 8 x 8 images that it classifies as it does."""
     generator = torch.Generator().manual_seed(0)
     network = mlp(64, 6, 3)
-    posterior = Normal(gaussian(network.size, generator=generator), torch.full((network.size,), 0.01).double())
+    posterior = Normal(
+        gaussian(network.size, generator=generator), torch.full((network.size,), 0.01).double()
+    )
     x = torch.rand(6, 64, generator=generator, dtype=torch.float64)
     return network, posterior, x, network.forward(posterior.mean, x).argmax(-1)
 
@@ -116,7 +131,9 @@ def trained() -> tuple[Network, Normal, torch.Tensor, torch.Tensor]:
 def certified(folder: Path, trained: Any, method: Any, eps: float = 0.01, samples: int = 0) -> Path:
     """A folder of real results, and its posterior beside it."""
     network, posterior, x, y = trained
-    problem = Problem(network, posterior, class_robust(ball(x, eps, clip=(0, 1)), y, network.outputs))
+    problem = Problem(
+        network, posterior, class_robust(ball(x, eps, clip=(0, 1)), y, network.outputs)
+    )
     with result_folder(folder) as store:
         store(certify(problem, method, samples=samples))
     save_posterior(folder.with_suffix(".safetensors"), network, posterior)
@@ -139,7 +156,9 @@ def test_the_numbers_are_those_of_the_results(tmp_path: Path) -> None:
 
 def test_bounds_are_rounded_against_the_claim(tmp_path: Path) -> None:
     write_folder(tmp_path / "run", 40)
-    for cells, line in zip(written(tmp_path / "run").rows(), read_results(tmp_path / "run"), strict=True):
+    for cells, line in zip(
+        written(tmp_path / "run").rows(), read_results(tmp_path / "run"), strict=True
+    ):
         assert float(cells[4][:-2]) <= 100 * line.lower + 1e-9  # of multiplying by 100
         assert float(cells[6][:-2]) >= 100 * line.upper - 1e-9
         assert abs(float(cells[4][:-2]) - 100 * line.lower) < 0.01 + 1e-9
@@ -148,29 +167,54 @@ def test_bounds_are_rounded_against_the_claim(tmp_path: Path) -> None:
 def test_the_summary_says_what_was_run(tmp_path: Path) -> None:
     lines = write_folder(tmp_path / "run", 40)
     page = written(tmp_path / "run")
-    lower, upper = (math.fsum(line[end] for line in lines) / len(lines) for end in ("lower", "upper"))
+    lower, upper = (
+        math.fsum(line[end] for line in lines) / len(lines) for end in ("lower", "upper")
+    )
     assert f"{percent(lower)} ≤ mean Psafe ≤ {percent(upper, up=True)}" in page.words
-    for text in ("concentration", "effort 1, upper yes", "0.025", "linf", "0 to 1", "a" * 64, "b" * 64, "torch 2.6"):
+    for text in (
+        "concentration",
+        "effort 1, upper yes",
+        "0.025",
+        "linf",
+        "0 to 1",
+        "a" * 64,
+        "b" * 64,
+        "torch 2.6",
+    ):
         assert text in page.words
     counts = {cells[0]: cells[1] for cells in page.cells if len(cells) == 3}
     assert counts | {"error": "0"} == counts
-    assert (counts["certified"], counts["unverified"], counts["misclassified"]) == ("20", "10", "10")
+    assert (counts["certified"], counts["unverified"], counts["misclassified"]) == (
+        "20",
+        "10",
+        "10",
+    )
     assert f"{sum(line['seconds'] for line in lines):.1f} s" in page.words
 
 
 def test_the_distribution_is_also_a_table(tmp_path: Path) -> None:
     lines = write_folder(tmp_path / "run", 40)
-    table = {cells[0]: cells[1:] for cells in written(tmp_path / "run").cells if cells[0].startswith(("≥", ">"))}
+    table = {
+        cells[0]: cells[1:]
+        for cells in written(tmp_path / "run").cells
+        if cells[0].startswith(("≥", ">"))
+    }
     for text, p in (("≥ 50 %", 0.5), ("≥ 99.9 %", 0.999), ("≥ 99.9999 %", 0.999999)):
-        assert table[text] == [str(sum(line[end] >= p for line in lines)) for end in ("lower", "upper")]
+        assert table[text] == [
+            str(sum(line[end] >= p for line in lines)) for end in ("lower", "upper")
+        ]
     assert table["> 0 %"][0] == "20"
 
 
 def test_the_chart_has_the_means_as_areas(tmp_path: Path) -> None:
     """The area below the lower bounds is their mean, that above the upper bounds what is missing to theirs."""
     lines = write_folder(tmp_path / "run", 40)
-    paths = re.findall(r'<path class="(?:un)?safe" d="M0 (\d+)(.*?)V\1Z"', written(tmp_path / "run").text)
-    for (base, steps), mean in zip(paths, (_mean(lines, "lower"), 1 - _mean(lines, "upper")), strict=True):
+    paths = re.findall(
+        r'<path class="(?:un)?safe" d="M0 (\d+)(.*?)V\1Z"', written(tmp_path / "run").text
+    )
+    for (base, steps), mean in zip(
+        paths, (_mean(lines, "lower"), 1 - _mean(lines, "upper")), strict=True
+    ):
         area = at = 0.0
         for height, end in re.findall(r"V([\d.]+)H(\d+)", steps):
             area += abs(float(base) - float(height)) * (int(end) - at)
@@ -204,17 +248,28 @@ def test_every_radius_has_its_summary(tmp_path: Path) -> None:
     charts = re.findall(r"<h3>ε = (.*?)</h3>", page.text)
     assert charts == ["0.007843", "0.03137", "0.1"]
     tables = [cells for cells in page.cells if cells[0] == "≥ 50 %"]
-    for text, eps, cells, counted in zip(charts, sorted(radii), page.cells[heading + 1 :], tables, strict=False):
+    for text, eps, cells, counted in zip(
+        charts, sorted(radii), page.cells[heading + 1 :], tables, strict=False
+    ):
         own = [
-            (0, 1) if i == 5 else (line["lower"], line["upper"]) for i, line in enumerate(lines) if line["eps"] == eps
+            (0, 1) if i == 5 else (line["lower"], line["upper"])
+            for i, line in enumerate(lines)
+            if line["eps"] == eps
         ]
         lower, upper = (math.fsum(ends) / 10 for ends in zip(*own, strict=True))
         assert (cells[0], cells[1], cells[3]) == (text, percent(lower), percent(upper, up=True))
         statuses = Counter(line["status"] for line in lines if line["eps"] == eps)
-        assert cells[4:] == [str(statuses[name]) for name in ("certified", "unverified", "misclassified")] + ["10"]
-        assert counted[1:] == [str(sum(end >= 0.5 for end in ends)) for ends in zip(*own, strict=True)]
+        assert cells[4:] == [
+            str(statuses[name]) for name in ("certified", "unverified", "misclassified")
+        ] + ["10"]
+        assert counted[1:] == [
+            str(sum(end >= 0.5 for end in ends)) for ends in zip(*own, strict=True)
+        ]
         claimed = math.fsum(line["lower"] for line in lines if line["eps"] == eps) / 10
-        assert re.search(rf"at least {re.escape(percent(claimed))} and at most [\d.]+ % at ε = {text}", page.words)
+        assert re.search(
+            rf"at least {re.escape(percent(claimed))} and at most [\d.]+ % at ε = {text}",
+            page.words,
+        )
     assert "≤ mean Psafe ≤" not in page.words
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.text))
     assert (facts["inputs"], facts["results"]) == ("10", "30")
@@ -247,11 +302,16 @@ def test_a_radius_an_input_gets_one_summary(repeated: bool, tmp_path: Path) -> N
     lines = write_folder(tmp_path / "run", count, line=at_radii(*radii))
     for i, line in enumerate(lines):
         line["index"] = line["index"] if repeated else i
-    (tmp_path / "run" / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "run" / "results.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     page = written(tmp_path / "run")
     lower, upper = (math.fsum(line[end] for line in lines) / count for end in ("lower", "upper"))
     assert f"{percent(lower)} ≤ mean Psafe ≤ {percent(upper, up=True)}" in page.words
-    assert f"means over {count} {'results' if repeated else 'inputs'} at {len(radii)} different radii" in page.words
+    assert (
+        f"means over {count} {'results' if repeated else 'inputs'} at {len(radii)} different radii"
+        in page.words
+    )
     assert "<h3>" not in page.text
     assert [cells[1] for cells in page.rows()] == [f"{line['eps']:.4g}" for line in lines]
 
@@ -278,7 +338,14 @@ def test_a_run_that_proved_nothing(tmp_path: Path) -> None:
 
 
 def test_estimates_are_told_apart(tmp_path: Path) -> None:
-    drawn = {"samples": 20, "verified": 11, "survived": 17, "confidence": 0.99, "low": 0.25, "high": 0.96875}
+    drawn = {
+        "samples": 20,
+        "verified": 11,
+        "survived": 17,
+        "confidence": 0.99,
+        "low": 0.25,
+        "high": 0.96875,
+    }
     write_folder(tmp_path / "run", 8, line=lambda i, own: own | ({"estimate": drawn} if i else {}))
     page = written(tmp_path / "run")
     assert "estimate*" in page.words
@@ -300,7 +367,9 @@ def hostile_folder(folder: Path) -> list[dict[str, Any]]:
     return write_folder(
         folder,
         8,
-        line=lambda i, own: own | {"method": HOSTILE, "certificate": own["certificate"] and name.format(i)},
+        line=lambda i, own: (
+            own | {"method": HOSTILE, "certificate": own["certificate"] and name.format(i)}
+        ),
         digests=dict.fromkeys(("architecture", "posterior", "specification", "problem"), HOSTILE),
         region={"norm": HOSTILE, "clip": [0.0, 1.0], "eps": HOSTILE},
         method={"name": HOSTILE, HOSTILE: HOSTILE},
@@ -320,7 +389,9 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
     verdicts(tmp_path / "innocent", innocent, status=dict.fromkeys(range(8), "REJECT"))
     page, plain = written(folder), written(tmp_path / "innocent")
     assert page.tags == plain.tags
-    assert Counter(name for name, _ in page.attributes) == Counter(name for name, _ in plain.attributes)
+    assert Counter(name for name, _ in page.attributes) == Counter(
+        name for name, _ in plain.attributes
+    )
     assert page.scripts[1] == plain.scripts[1]
     assert "<script>alert" not in page.text
     for name in ("method", "norm", "kind of evidence", "digest of the problem"):
@@ -356,7 +427,11 @@ def test_the_page_needs_and_allows_nothing_from_outside(tmp_path: Path) -> None:
     write_folder(tmp_path / "run", 40)
     page = written(tmp_path / "run")
     assert not re.search(r"https?:|@import|@font-face|url\((?!#)", page.text)
-    links = [value or "" for name, value in page.attributes if name in ("src", "href", "action", "srcset")]
+    links = [
+        value or ""
+        for name, value in page.attributes
+        if name in ("src", "href", "action", "srcset")
+    ]
     assert all(link.startswith("data:") for link in links)
     assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
 
@@ -364,7 +439,11 @@ def test_the_page_needs_and_allows_nothing_from_outside(tmp_path: Path) -> None:
 def test_the_content_security_policy_allows_this_script_and_style_alone(tmp_path: Path) -> None:
     write_folder(tmp_path / "run", 4)
     page = written(tmp_path / "run")
-    policy = next(value for name, value in page.attributes if name == "content" and "default-src" in (value or ""))
+    policy = next(
+        value
+        for name, value in page.attributes
+        if name == "content" and "default-src" in (value or "")
+    )
     style = re.search(r"<style>(.*?)</style>", page.text, re.DOTALL)
     assert style
     assert policy == (
@@ -418,12 +497,20 @@ def test_rejected_results_are_struck_out_and_not_counted(tmp_path: Path) -> None
         message={1: "at most 0.5 is supported"},
     )
     page = written(tmp_path / "run")
-    assert [cells[8] for cells in page.rows()[:4]] == ["accepted", "rejected", "accepted", "not checkable"]
+    assert [cells[8] for cells in page.rows()[:4]] == [
+        "accepted",
+        "rejected",
+        "accepted",
+        "not checkable",
+    ]
     assert page.facts(1)["reason"] == "probability-too-high: at most 0.5 is supported"
     assert "6 accepted, 1 rejected, 1 not checkable" in page.words
     assert page.text.count('<tr class="void">') == 2
     counted = [line for i, line in enumerate(lines) if i not in (1, 3)]
-    lower, upper = sum(line["lower"] for line in counted) / 8, (sum(line["upper"] for line in counted) + 2) / 8
+    lower, upper = (
+        sum(line["lower"] for line in counted) / 8,
+        (sum(line["upper"] for line in counted) + 2) / 8,
+    )
     assert f"{percent(lower)} ≤ mean Psafe ≤ {percent(upper, up=True)}" in page.words
     claimed = percent(_mean(lines, "lower")), percent(_mean(lines, "upper"), up=True)
     assert "Claimed was a mean of at least {} and at most {};".format(*claimed) in page.words
@@ -435,7 +522,9 @@ STALE: dict[str, Callable[[list[Any]], object]] = {
     "other certificate": lambda found: found[1].update(path="elsewhere/000000.safetensors"),
     "other radius": lambda found: found[1].update(eps=0.5),
     "other label": lambda found: found[1].update(label=9),
-    "accepts a claim it did not see": lambda found: found[1].update(path="results.jsonl:2", claimed=None),
+    "accepts a claim it did not see": lambda found: found[1].update(
+        path="results.jsonl:2", claimed=None
+    ),
     "no verdict": lambda found: found[1].update(status="FINE"),
     "no status": lambda found: found[1].pop("status"),
     "not an object": lambda found: found.__setitem__(1, "ACCEPT"),
@@ -461,7 +550,9 @@ def test_broken_verdicts_are_refused(text: str, tmp_path: Path) -> None:
         write_report(tmp_path / "run")
 
 
-def test_the_checker_s_own_words_fit(tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_checker_s_own_words_fit(
+    tmp_path: Path, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What `bnncert check --json` prints is what the report reads."""
     run = pytest.importorskip("bnncert_check.__main__", reason="needs python-flint").run
     posterior = certified(tmp_path / "run", trained, Concentration(upper=True), eps=0.05)
@@ -484,7 +575,9 @@ def write_lines(text: str) -> Callable[[Path], object]:
 
 
 def first_certificate(folder: Path) -> Path:
-    return folder / json.loads((folder / "results.jsonl").read_text().splitlines()[1])["certificate"]
+    return (
+        folder / json.loads((folder / "results.jsonl").read_text().splitlines()[1])["certificate"]
+    )
 
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -544,7 +637,9 @@ def run(
 @pytest.mark.parametrize("change", ["claim", "digests", "region", "versions", "method", "evidence"])
 def test_certificates_that_lack_something_are_named(change: str, tmp_path: Path) -> None:
     write_folder(tmp_path / "run", 4, **{change: None})
-    with pytest.raises(InputError, match=r"000003\.safetensors' is not a certificate of bnncert .* certify again"):
+    with pytest.raises(
+        InputError, match=r"000003\.safetensors' is not a certificate of bnncert .* certify again"
+    ):
         write_report(tmp_path / "run")
 
 
@@ -570,7 +665,9 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path, trained: Any) -> N
 def test_a_posterior_that_was_not_certified_is_refused(tmp_path: Path, trained: Any) -> None:
     certified(tmp_path / "run", trained, PIE(samples=2))
     network, posterior, _, _ = trained
-    save_posterior(tmp_path / "other.safetensors", network, Normal(posterior.mean + 1, posterior.std))
+    save_posterior(
+        tmp_path / "other.safetensors", network, Normal(posterior.mean + 1, posterior.std)
+    )
     with pytest.raises(InputError, match="another posterior"):
         write_report(tmp_path / "run", tmp_path / "other.safetensors")
 
@@ -581,19 +678,27 @@ def test_a_posterior_that_was_not_certified_is_refused(tmp_path: Path, trained: 
 def many(count: int, shape: tuple[int, ...]) -> list[Entry]:
     """Entries that are as hard to compress as can be, each with a counterexample and a cross-section."""
     generator = np.random.default_rng(0)
-    runs = "".join(f"{code}{n}" for code, n in zip("cb" * 60, [20, 20] * 59 + [20, 21], strict=True))
+    runs = "".join(
+        f"{code}{n}" for code, n in zip("cb" * 60, [20, 20] * 59 + [20, 21], strict=True)
+    )
     entries = []
     for i in range(count):
         clean, point, change = generator.integers(0, 256, (3, *shape), np.uint8)
-        result = StoredResult(**fields(i, 0.1 + i * 1e-5, 0.9), target=None, estimate=None, line=i + 1, posterior=None)
+        result = StoredResult(
+            **fields(i, 0.1 + i * 1e-5, 0.9), target=None, estimate=None, line=i + 1, posterior=None
+        )
         facts = {
             "certified lower bound": repr(result.lower),
             "kind of evidence": "concentration",
             "digest of the problem": hashlib.sha256(bytes([i % 256, i // 256])).hexdigest(),
         }
-        words = [f"With probability at least {result.lower!r} every hidden neuron stays in its interval."]
+        words = [
+            f"With probability at least {result.lower!r} every hidden neuron stays in its interval."
+        ]
         section = CrossSection(runs, (None, 0.0))
-        entries.append(Entry(result, None, facts, words, Picture(clean, point, change, 0.025), section))
+        entries.append(
+            Entry(result, None, facts, words, Picture(clean, point, change, 0.025), section)
+        )
     return entries
 
 
@@ -612,7 +717,9 @@ def test_a_thousand_inputs_stay_below_the_limit(shape: tuple[int, ...], tmp_path
 def test_small_runs_keep_everything(tmp_path: Path) -> None:
     page = Page(render(tmp_path, many(100, (32, 32, 3)), "standard deviations"))
     assert "left out" not in page.data["figures"]
-    width = int.from_bytes(base64.b64decode(page.data["figures"][0]["point"][0].split(",")[1])[16:20], "big")
+    width = int.from_bytes(
+        base64.b64decode(page.data["figures"][0]["point"][0].split(",")[1])[16:20], "big"
+    )
     assert width == 32
     assert len(page.text) < BYTES_EACH * 1000
 
@@ -636,7 +743,9 @@ def decoded(content: bytes) -> np.ndarray[Any, Any]:
 def test_png_files_hold_the_pixels(shape: tuple[int, ...], smooth: bool) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     if smooth:
-        pixels = np.broadcast_to(np.arange(shape[1], dtype=np.uint8)[None, :, None] * 5, shape).copy()
+        pixels = np.broadcast_to(
+            np.arange(shape[1], dtype=np.uint8)[None, :, None] * 5, shape
+        ).copy()
     assert np.array_equal(decoded(png(pixels)), pixels)
 
 
@@ -733,7 +842,8 @@ def test_a_counterexample_in_words(tmp_path: Path, trained: Any) -> None:
     certified(tmp_path / "run", trained, Concentration(upper=True), eps=0.9)
     texts = written(tmp_path / "run").data["texts"]
     assert any(
-        re.match(r"At the stored counterexample class \d before class \d fails with probability", t) for t in texts
+        re.match(r"At the stored counterexample class \d before class \d fails with probability", t)
+        for t in texts
     )
     assert "No lower bound above 0 was found." in texts
 
@@ -751,7 +861,9 @@ def test_components_are_told_apart() -> None:
     own["evidence"]["components"] *= 2
     points = {f"c{i}.point": torch.zeros(2).double() for i in range(2)}
     words = in_words(Certificate(own, points | {"rows": torch.tensor([[1.0, -1.0]])}))
-    assert [text.split(":")[0] for text in words] == ["Component 0 (weight 1)"] * 2 + ["Component 1 (weight 1)"] * 2
+    assert [text.split(":")[0] for text in words] == ["Component 0 (weight 1)"] * 2 + [
+        "Component 1 (weight 1)"
+    ] * 2
 
 
 # Cross-sections
@@ -766,7 +878,11 @@ def codes(section: CrossSection) -> np.ndarray[Any, Any]:
 def two_weights(mean: torch.Tensor, std: torch.Tensor) -> Problem:
     """y = w0 x + w1 at x = 1, safe iff y > 0."""
     network = Network((1,), (Dense(1, 1),))
-    return Problem(network, Normal(mean, std), half_space(ball(torch.ones(1, 1).double(), 0), torch.ones(1), 0.0))
+    return Problem(
+        network,
+        Normal(mean, std),
+        half_space(ball(torch.ones(1, 1).double(), 0), torch.ones(1), 0.0),
+    )
 
 
 def test_the_plane_of_a_linear_network() -> None:
@@ -821,7 +937,9 @@ def test_the_plane_is_that_of_the_networks_in_it(trained: Any, seed: int) -> Non
     """Any network of the grid, taken by itself, gives what the picture says; axes are orthonormal in units of σ."""
     network, posterior, x, y = trained
     wide = Normal(posterior.mean, 0.2 * posterior.mean.abs())
-    problem = Problem(network, wide, class_robust(ball(x[seed : seed + 1], 0), y[seed : seed + 1], 3))
+    problem = Problem(
+        network, wide, class_robust(ball(x[seed : seed + 1], 0), y[seed : seed + 1], 3)
+    )
     point = (x[seed] + 0.3 * x[seed].flip(0)).clamp(0, 1)
     section, plane = cross_section(problem, point, [], seed), dangerous_plane(problem, seed)
     assert section is not None
@@ -831,7 +949,10 @@ def test_the_plane_is_that_of_the_networks_in_it(trained: Any, seed: int) -> Non
     seen = codes(section)
     for i, j in np.random.default_rng(seed).integers(0, SIDE, (200, 2)):
         w = plane.center + (-REACH + STEP * i) * plane.along + (-REACH + STEP * j) * plane.across
-        right = [bool((problem.specification.margins(network.forward(w, p[None])) > 0).all()) for p in (x[seed], point)]
+        right = [
+            bool((problem.specification.margins(network.forward(w, p[None])) > 0).all())
+            for p in (x[seed], point)
+        ]
         assert seen[i, j] == (0 if not right[0] else 2 if right[1] else 1)
     assert len(set(seen.flatten().tolist())) > 1
 
@@ -846,7 +967,9 @@ def test_the_first_direction_is_the_most_dangerous(trained: Any) -> None:
     def margin(direction: torch.Tensor) -> float:
         return float(problem.margins(posterior.mean + 1e-3 * direction)[0, row])
 
-    others = posterior.std * torch.nn.functional.normalize(torch.randn(200, posterior.size).double(), dim=1)
+    others = posterior.std * torch.nn.functional.normalize(
+        torch.randn(200, posterior.size).double(), dim=1
+    )
     assert margin(plane.along) < min(margin(other) for other in others)
 
 
@@ -857,7 +980,9 @@ def test_correlated_weights_and_mixtures() -> None:
     low_rank = LowRankNormal(vector(2, 3), vector(0, 0), factor)
     mixture = Mixture((0.3, 0.7), (Normal(vector(9, 9), vector(1, 1)), low_rank))
     for posterior in (low_rank, mixture):
-        section = cross_section(Problem(problem.network, posterior, problem.specification), None, [], 0)
+        section = cross_section(
+            Problem(problem.network, posterior, problem.specification), None, [], 0
+        )
         assert section is not None
         assert section.wrong_at == (1.0,)
 
@@ -867,7 +992,9 @@ def test_convolutions_are_walked_too() -> None:
 
     network = Network((1, 8, 8), (Conv2d(1, 2, 3), ReLU(), MaxPool2d(2), Flatten(), Dense(18, 3)))
     generator = torch.Generator().manual_seed(1)
-    posterior = Normal(gaussian(network.size, generator=generator), torch.full((network.size,), 0.3).double())
+    posterior = Normal(
+        gaussian(network.size, generator=generator), torch.full((network.size,), 0.3).double()
+    )
     x = torch.rand(1, 1, 8, 8, generator=generator, dtype=torch.float64)
     y = network.forward(posterior.mean, x).argmax(-1)
     problem = Problem(network, posterior, class_robust(ball(x, 0), y, 3))
@@ -891,7 +1018,10 @@ class Single(Posterior):
 
 def test_no_plane_for_other_laws() -> None:
     problem = two_weights(vector(2, 3), vector(3, 4))
-    assert cross_section(Problem(problem.network, Single(), problem.specification), None, [], 0) is None
+    assert (
+        cross_section(Problem(problem.network, Single(), problem.specification), None, [], 0)
+        is None
+    )
 
 
 @pytest.mark.parametrize("std", [(0.0, 0.0), (0.0, 1.0)])
@@ -903,7 +1033,9 @@ def test_cross_sections_in_the_page(tmp_path: Path, trained: Any) -> None:
     posterior = certified(tmp_path / "run", trained, PIE(samples=2))
     page = written(tmp_path / "run", posterior)
     captions = [page.data["texts"][i] for i in page.data["captions"]]
-    for figure, caption, line in zip(page.data["figures"], captions, read_results(tmp_path / "run"), strict=True):
+    for figure, caption, line in zip(
+        page.data["figures"], captions, read_results(tmp_path / "run"), strict=True
+    ):
         assert (figure is not None) == (line.certificate is not None)
         if figure:
             assert sum(int(n) for n in re.findall(r"\d+", figure["section"][0])) == SIDE * SIDE
@@ -920,7 +1052,8 @@ def test_cross_sections_of_upper_bounds(tmp_path: Path, trained: Any) -> None:
     assert {figure["section"][1] for figure in page.data["figures"]} == {2}
     assert all(len(figure["point"]) == 3 for figure in page.data["figures"])
     assert any(
-        "on the counterexample the network at the centre is already wrong" in text for text in page.data["texts"]
+        "on the counterexample the network at the centre is already wrong" in text
+        for text in page.data["texts"]
     )
     assert any("no part of the plane is marked" in text for text in page.data["texts"])
 

@@ -15,13 +15,19 @@ from bnncert.cli.display import percent
 from bnncert.report import write_report
 from report_folders import at_radii, verdicts, write_folder
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'bnncert[dev]'")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install 'bnncert[dev]'"
+)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs a browser: apt-get install chromium"
+)
 
 COUNT, REJECTED, CODE = 1_000, 5, "probability-too-high"
-PATIENCE = 10_000  # milliseconds: a page takes a tenth of it, but a busy machine must not fail the tests
+PATIENCE = (
+    10_000  # milliseconds: a page takes a tenth of it, but a busy machine must not fail the tests
+)
 SCREENSHOTS = Path(__file__).parents[1] / "build" / "report"
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 ROWS = "#table tbody tr:not(.detail):not([hidden])"
@@ -42,7 +48,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A page about a thousand 28 x 28 images, checked, one of them rejected."""
     folder = tmp_path_factory.mktemp("report") / "run"
     lines = write_folder(folder, COUNT)
-    verdicts(folder, lines, status={REJECTED: "REJECT"}, code={REJECTED: CODE}, message={REJECTED: "at most 0.5"})
+    verdicts(
+        folder,
+        lines,
+        status={REJECTED: "REJECT"},
+        code={REJECTED: CODE},
+        message={REJECTED: "at most 0.5"},
+    )
     return Run(write_report(folder), lines)
 
 
@@ -103,7 +115,17 @@ def test_the_page_opens_with_every_input_and_asks_for_nothing(visit: Visit, run:
 
 
 def test_every_column_sorts(visit: Visit, run: Run) -> None:
-    columns = ("index", "label", "predicted", "status", "lower", "gap", "upper", "seconds", "verdict")
+    columns = (
+        "index",
+        "label",
+        "predicted",
+        "status",
+        "lower",
+        "gap",
+        "upper",
+        "seconds",
+        "verdict",
+    )
     buttons = visit.page.locator("th button")
     assert buttons.evaluate_all("own => own.map(one => one.dataset.key)") == list(columns)
     for number, key in enumerate(columns):
@@ -113,7 +135,9 @@ def test_every_column_sorts(visit: Visit, run: Run) -> None:
         assert visit.page.locator("th[aria-sort=ascending] button").get_attribute("data-key") == key
     buttons.nth(4).press("Enter")
     buttons.nth(4).press("Space")
-    assert visit.page.locator("th[aria-sort=descending] button").get_attribute("data-key") == "lower"
+    assert (
+        visit.page.locator("th[aria-sort=descending] button").get_attribute("data-key") == "lower"
+    )
     assert visit.page.locator("th[aria-sort=ascending]").count() == 0
     best = max(run.lines, key=lambda line: line["lower"])
     assert (visit.column(0)[0], visit.column(4)[0]) == (str(best["index"]), percent(best["lower"]))
@@ -128,7 +152,11 @@ def value(line: dict[str, Any], key: str) -> Any:
 
 def test_filters_narrow_the_table(visit: Visit, run: Run) -> None:
     def kept(**asked: object) -> list[int]:
-        return [line["index"] for line in run.lines if all(line[name] == value for name, value in asked.items())]
+        return [
+            line["index"]
+            for line in run.lines
+            if all(line[name] == value for name, value in asked.items())
+        ]
 
     def shows(indices: list[int]) -> None:
         """Locators look again until it is so: the page's own rules forbid functions that do."""
@@ -149,7 +177,9 @@ def test_filters_narrow_the_table(visit: Visit, run: Run) -> None:
     shows([index for index in high if "12" in str(index)])
     filters.get_by_label("Check").select_option("REJECT")
     shows([])
-    sync_api.expect(visit.page.get_by_text("No input matches the filters.")).to_be_visible(timeout=PATIENCE)
+    sync_api.expect(visit.page.get_by_text("No input matches the filters.")).to_be_visible(
+        timeout=PATIENCE
+    )
 
 
 def test_details_open_by_keyboard_and_tell_everything(visit: Visit, run: Run) -> None:
@@ -164,7 +194,14 @@ def test_details_open_by_keyboard_and_tell_everything(visit: Visit, run: Run) ->
     sync_api.expect(opener).to_have_attribute("aria-expanded", "true", timeout=PATIENCE)
     detail = page.locator("#detail-2")
     text = detail.inner_text()
-    for part in (repr(line["lower"]), repr(line["upper"]), line["certificate"], "a" * 64, f"{2:064x}", "accepted"):
+    for part in (
+        repr(line["lower"]),
+        repr(line["upper"]),
+        line["certificate"],
+        "a" * 64,
+        f"{2:064x}",
+        "accepted",
+    ):
         assert part in text
     assert "At the stored counterexample class 0 before class 1 fails" in text
     pictures = detail.locator("img")
@@ -181,7 +218,10 @@ def test_a_rejected_result_is_struck_out(visit: Visit) -> None:
     page = visit.page
     row = page.locator("tr.void")
     assert row.count() == 1
-    assert row.locator("td").nth(4).evaluate("own => getComputedStyle(own).textDecorationLine") == "line-through"
+    assert (
+        row.locator("td").nth(4).evaluate("own => getComputedStyle(own).textDecorationLine")
+        == "line-through"
+    )
     row.locator("td").nth(3).click()  # anywhere in the row
     assert f"{CODE}: at most 0.5" in page.locator(".detail").inner_text()
 
@@ -213,24 +253,38 @@ def few_rows(page: Any) -> None:
 
 def overhang(page: Any) -> float:
     """Pixels by which anything of the page is wider than its window."""
-    script = (
-        "Math.max(...[...document.querySelectorAll('td, th, dd, p')].map(own => own.getBoundingClientRect().right))"
-    )
+    script = "Math.max(...[...document.querySelectorAll('td, th, dd, p')].map(own => own.getBoundingClientRect().right))"
     page_width, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     return float(max(page_width, page.evaluate(script)) - window)
 
 
 RADII = (8 / 255, 0.1, 2 / 255)
-DRAWN = {"samples": 20, "verified": 11, "survived": 17, "confidence": 0.99, "low": 0.25, "high": 0.96875}
+DRAWN = {
+    "samples": 20,
+    "verified": 11,
+    "survived": 17,
+    "confidence": 0.99,
+    "low": 0.25,
+    "high": 0.96875,
+}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "all columns"])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A page about images at three radii; with all columns it is estimated and checked, too."""
-    folder, more = tmp_path_factory.mktemp("report") / "run", {"estimate": DRAWN} if request.param else {}
+    folder, more = (
+        tmp_path_factory.mktemp("report") / "run",
+        {"estimate": DRAWN} if request.param else {},
+    )
     lines = write_folder(folder, COUNT, line=at_radii(*RADII, **more))
     if request.param:
-        verdicts(folder, lines, status={REJECTED: "REJECT"}, code={REJECTED: CODE}, message={REJECTED: "at most 0.5"})
+        verdicts(
+            folder,
+            lines,
+            status={REJECTED: "REJECT"},
+            code={REJECTED: CODE},
+            message={REJECTED: "at most 0.5"},
+        )
     return Run(write_report(folder), lines)
 
 
@@ -255,7 +309,9 @@ def test_radii_sort_filter_and_name_the_details(browser: Any, several: Run) -> N
         page.set_viewport_size({"width": width, "height": 800})
         assert overhang(page) <= 0, width
     struck = page.locator("tr.void td")
-    styles = struck.evaluate_all("own => own.map(cell => getComputedStyle(cell).textDecorationLine)")
+    styles = struck.evaluate_all(
+        "own => own.map(cell => getComputedStyle(cell).textDecorationLine)"
+    )
     marked = [i for i, style in enumerate(styles) if style == "line-through"]
     assert marked == ([5, 7] if len(styles) else [])
     assert visit.complaints == []
@@ -263,7 +319,9 @@ def test_radii_sort_filter_and_name_the_details(browser: Any, several: Run) -> N
 
 
 def test_dark_and_light_differ(visit: Visit) -> None:
-    script = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    script = (
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
     paper, ink = map(brightness, visit.page.evaluate(script))
     visit.page.emulate_media(color_scheme="dark")
     dark_paper, dark_ink = map(brightness, visit.page.evaluate(script))

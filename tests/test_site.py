@@ -25,7 +25,13 @@ FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 ELSEWHERE = re.compile(r"(https?:)?//")
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
-KINDS = {"stylesheet", "preload", "preconnect", "modulepreload", "icon"}  # of <link>: what a browser fetches unasked
+KINDS = {
+    "stylesheet",
+    "preload",
+    "preconnect",
+    "modulepreload",
+    "icon",
+}  # of <link>: what a browser fetches unasked
 
 
 def test_the_contents_list_every_page_once() -> None:
@@ -52,25 +58,38 @@ def test_links_lead_somewhere(page: str) -> None:
         target, _, anchor = link.partition("#")
         file = (path.parent / target).resolve() if target else path
         assert file.is_file(), f"{page}: {link}"
-        assert page == "README.md" or file.is_relative_to(DOCS), f"{page}: {link} is not part of the site"
+        assert page == "README.md" or file.is_relative_to(DOCS), (
+            f"{page}: {link} is not part of the site"
+        )
         if anchor:
             assert anchor in anchors(file.read_text(encoding="utf-8")), f"{page}: {link}"
 
 
 def test_every_page_with_code_is_run_by_a_test() -> None:
     tests = "".join(
-        path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)
+        path.read_text(encoding="utf-8")
+        for path in Path(__file__).parent.glob("test_*.py")
+        if path != Path(__file__)
     )
-    with_code = [page for page in PAGES if any(language == "python" for language, _ in fenced(text(page)))]
+    with_code = [
+        page for page in PAGES if any(language == "python" for language, _ in fenced(text(page)))
+    ]
     assert with_code
-    assert [page for page in with_code if f'"{page}"' not in tests and f'"docs/{page}"' not in tests] == []
+    assert [
+        page for page in with_code if f'"{page}"' not in tests and f'"docs/{page}"' not in tests
+    ] == []
 
 
 def public_names() -> set[str]:
     """Names of the package and, with the namespace's name, of its namespaces; what both have is the package's."""
     spaces = {name for name in bnncert.__all__ if isinstance(getattr(bnncert, name), ModuleType)}
     own = set(bnncert.__all__) - spaces - {"__version__"}
-    inside = {f"{space}.{name}" for space in spaces for name in getattr(bnncert, space).__all__ if name not in own}
+    inside = {
+        f"{space}.{name}"
+        for space in spaces
+        for name in getattr(bnncert, space).__all__
+        if name not in own
+    }
     return own | inside
 
 
@@ -84,7 +103,9 @@ def commands(group: object, path: str = "") -> list[str]:
     inside = getattr(group, "commands", None)
     if inside is None:
         return [path]
-    return [name for word, command in inside.items() for name in commands(command, f"{path}{word} ")]
+    return [
+        name for word, command in inside.items() for name in commands(command, f"{path}{word} ")
+    ]
 
 
 def test_the_reference_asks_every_command_for_help() -> None:
@@ -114,7 +135,11 @@ def rows(page: str) -> dict[str, list[str]]:
 
 def test_numbers_are_those_of_the_reproduction() -> None:
     quoted, measured = rows("methods.md"), rows("reproduction.md")
-    numeric = {name for name, cells in quoted.items() if all(re.fullmatch(r"[\d.]+", cell) for cell in cells)}
+    numeric = {
+        name
+        for name, cells in quoted.items()
+        if all(re.fullmatch(r"[\d.]+", cell) for cell in cells)
+    }
     assert len(numeric) == 7
     assert {name: quoted[name] for name in numeric} == {name: measured[name] for name in numeric}
 
@@ -138,10 +163,23 @@ def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> Non
     pytest.importorskip("mkdocs")
     paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
-    built = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    built = {
+        path.relative_to(tmp_path / "site").as_posix()
+        for path in (tmp_path / "site").rglob("*.html")
+    }
     assert built == {page.replace(".md", ".html") for page in PAGES} | {"404.html"}
     for name in built:
         page = (tmp_path / "site" / name).read_text(encoding="utf-8")
@@ -152,4 +190,6 @@ def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> Non
     reference = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
     assert all(f'id="bnncert.{name}"' in reference for name in public_names())
     for style in (tmp_path / "site").rglob("*.css"):
-        assert not re.search(r"url\(['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style.name
+        assert not re.search(
+            r"url\(['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")
+        ), style.name

@@ -42,7 +42,20 @@ def point(*values: float, eps: float = 0.0, norm: str = "linf") -> Region:
 def awkward_numbers() -> list[tuple[float, float]]:
     """Centres and radii of every size: subnormal, tiny, ordinary, huge, powers of two, zeros of either sign."""
     choose = random.Random(0)
-    centers = [0.0, -0.0, 1.0, -1.0, 0.1, 1 / 3, 2.0**-1074, 2.0**-1022, 1e-300, 1e300, math.nextafter(1, 2), 2.0**53]
+    centers = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.1,
+        1 / 3,
+        2.0**-1074,
+        2.0**-1022,
+        1e-300,
+        1e300,
+        math.nextafter(1, 2),
+        2.0**53,
+    ]
     radii = [2.0**-1074, 1e-300, 1e-17, 2.0**-53, 2.0**-54, 0.025, 0.1, 1.0, 1e17, 1e300]
     chosen = [(c, r) for c in centers for r in radii]
     return chosen + [(choose.uniform(-2, 2), 10.0 ** choose.uniform(-18, 2)) for _ in range(300)]
@@ -54,10 +67,20 @@ def test_the_box_of_a_ball_is_rounded_outward(norm: str) -> None:
     pairs = awkward_numbers()
     center, eps = (vector(*column) for column in zip(*pairs, strict=True))
     box = ball(center.unsqueeze(1), eps, norm).box
-    for (c, r), low, high in zip(pairs, box.lower[:, 0].tolist(), box.upper[:, 0].tolist(), strict=True):
+    for (c, r), low, high in zip(
+        pairs, box.lower[:, 0].tolist(), box.upper[:, 0].tolist(), strict=True
+    ):
         bottom, top = Fraction(c) - Fraction(r), Fraction(c) + Fraction(r)
-        assert Fraction(low) <= bottom <= Fraction(math.nextafter(math.nextafter(low, math.inf), math.inf))
-        assert Fraction(high) >= top >= Fraction(math.nextafter(math.nextafter(high, -math.inf), -math.inf))
+        assert (
+            Fraction(low)
+            <= bottom
+            <= Fraction(math.nextafter(math.nextafter(low, math.inf), math.inf))
+        )
+        assert (
+            Fraction(high)
+            >= top
+            >= Fraction(math.nextafter(math.nextafter(high, -math.inf), -math.inf))
+        )
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -93,8 +116,15 @@ def exact_dot(row: Tensor, x: Tensor) -> Fraction:
 
 
 def exact_box_minimum(row: Tensor, box: Box) -> Fraction:
-    ends = zip(row.flatten().tolist(), box.lower.flatten().tolist(), box.upper.flatten().tolist(), strict=True)
-    return sum((min(Fraction(a) * Fraction(l), Fraction(a) * Fraction(u)) for a, l, u in ends), Fraction(0))
+    ends = zip(
+        row.flatten().tolist(),
+        box.lower.flatten().tolist(),
+        box.upper.flatten().tolist(),
+        strict=True,
+    )
+    return sum(
+        (min(Fraction(a) * Fraction(l), Fraction(a) * Fraction(u)) for a, l, u in ends), Fraction(0)
+    )
 
 
 def exact_ball_minimum(row: Tensor, region: Region) -> mpmath.mpf:
@@ -103,7 +133,9 @@ def exact_ball_minimum(row: Tensor, region: Region) -> mpmath.mpf:
         center = exact_dot(row, region.center[0])
         entries = [mpmath.mpf(a) for a in row.flatten().tolist()]
         dual = mpmath.norm(entries, 2) if region.norm == "l2" else max(abs(a) for a in entries)
-        return mpmath.mpf(center.numerator) / center.denominator - mpmath.mpf(float(region.eps)) * dual
+        return (
+            mpmath.mpf(center.numerator) / center.denominator - mpmath.mpf(float(region.eps)) * dual
+        )
 
 
 def rows_for(seed: int, *shape: int) -> Tensor:
@@ -136,7 +168,9 @@ def test_minimum_over_a_ball(norm: str, seed: int) -> None:
     for row, value in zip(rows[0], region.minimum(rows)[0].tolist(), strict=True):
         exact = exact_ball_minimum(row, region)
         assert mpmath.mpf(value) <= exact
-        assert float(exact) - value <= 1e-12 * float(row.abs().sum()) * (1 + float(region.center.abs().max()))
+        assert float(exact) - value <= 1e-12 * float(row.abs().sum()) * (
+            1 + float(region.center.abs().max())
+        )
 
 
 def test_minimum_by_hand() -> None:
@@ -190,7 +224,9 @@ def test_class_rows_by_hand() -> None:
 
 
 def test_one_target_is_one_row() -> None:
-    spec = class_robust(ball(torch.zeros(2, 1, dtype=torch.float64), 0.1), torch.tensor([0, 2]), 3, target=1)
+    spec = class_robust(
+        ball(torch.zeros(2, 1, dtype=torch.float64), 0.1), torch.tensor([0, 2]), 3, target=1
+    )
     assert spec.rows.tolist() == [[[1, -1, 0]], [[0, -1, 1]]]
 
 
@@ -207,7 +243,9 @@ def test_output_interval_by_hand() -> None:
     spec = output_interval(point(0.0), -1.0, 2.0, outputs=2, output=1)
     assert spec.margins(vector(9, 1.5).unsqueeze(0)).tolist() == [[2.5, 0.5]]
     assert spec.margins(vector(9, 2.5).unsqueeze(0)).tolist() == [[3.5, -0.5]]
-    several = output_interval(ball(torch.zeros(2, 1, dtype=torch.float64), 0.0), vector(0, 10), vector(1, 11))
+    several = output_interval(
+        ball(torch.zeros(2, 1, dtype=torch.float64), 0.0), vector(0, 10), vector(1, 11)
+    )
     assert several.margins(vector(0.5, 10.25).reshape(2, 1)).tolist() == [[0.5, 0.5], [0.25, 0.75]]
 
 
@@ -260,25 +298,46 @@ def test_every_change_of_the_question_changes_its_digest() -> None:
 
 PIXELS = vector(0.0, 0.5, 1.0).unsqueeze(0)
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "above the clip range": (lambda: ball(PIXELS + 0.5, 0.1, clip=(0.0, 1.0)), "input 0 leaves the clip range"),
-    "below the clip range": (lambda: ball(PIXELS - 2.0**-60, 0.1, clip=(0.0, 1.0)), "input 0 leaves the clip range"),
-    "second input outside": (lambda: ball(torch.cat([PIXELS, PIXELS + 1]), 0.1, clip=(0.0, 1.0)), "input 1 leaves"),
-    "empty clip range": (lambda: ball(PIXELS, 0.1, clip=(1.0, 0.0)), "clip range 1.0 to 0.0 is empty"),
+    "above the clip range": (
+        lambda: ball(PIXELS + 0.5, 0.1, clip=(0.0, 1.0)),
+        "input 0 leaves the clip range",
+    ),
+    "below the clip range": (
+        lambda: ball(PIXELS - 2.0**-60, 0.1, clip=(0.0, 1.0)),
+        "input 0 leaves the clip range",
+    ),
+    "second input outside": (
+        lambda: ball(torch.cat([PIXELS, PIXELS + 1]), 0.1, clip=(0.0, 1.0)),
+        "input 1 leaves",
+    ),
+    "empty clip range": (
+        lambda: ball(PIXELS, 0.1, clip=(1.0, 0.0)),
+        "clip range 1.0 to 0.0 is empty",
+    ),
     "NaN clip range": (lambda: ball(PIXELS, 0.1, clip=(0.0, math.nan)), "clip range"),
     "negative eps": (lambda: ball(PIXELS, -0.1), "eps is -0.1"),
     "negative eps of one input": (lambda: ball(torch.cat([PIXELS] * 2), vector(0.1, -0.1)), "eps"),
     "NaN eps": (lambda: ball(PIXELS, math.nan), "eps is nan"),
     "infinite eps": (lambda: ball(PIXELS, math.inf), "eps is inf"),
     "too many eps": (lambda: ball(PIXELS, vector(0.1, 0.1)), "eps"),
-    "NaN pixel": (lambda: ball(PIXELS.clone().index_fill_(1, torch.tensor(1), math.nan), 0.1), "NaN or infinity"),
-    "NaN pixel and a clip": (lambda: ball(PIXELS * math.nan, 0.1, clip=(0.0, 1.0)), "NaN or infinity"),
+    "NaN pixel": (
+        lambda: ball(PIXELS.clone().index_fill_(1, torch.tensor(1), math.nan), 0.1),
+        "NaN or infinity",
+    ),
+    "NaN pixel and a clip": (
+        lambda: ball(PIXELS * math.nan, 0.1, clip=(0.0, 1.0)),
+        "NaN or infinity",
+    ),
     "infinite pixel": (lambda: ball(PIXELS * math.inf, 0.1), "NaN or infinity"),
     "unknown norm": (lambda: ball(PIXELS, 0.1, "l3"), "norm 'l3' is not known"),
     "float32 input": (lambda: ball(PIXELS.float(), 0.1), "float32; certified bounds need float64"),
     "whole-number input": (lambda: ball(torch.ones(1, 3, dtype=torch.int64), 0.1), "float64"),
     "float32 box": (lambda: explicit_box(Box(PIXELS.float(), PIXELS.float())), "float64"),
     "infinite box": (lambda: explicit_box(Box(PIXELS, PIXELS * 0 + math.inf)), "NaN or infinity"),
-    "centre outside its box": (lambda: explicit_box(Box(PIXELS, PIXELS + 1), PIXELS - 1), "outside its input box"),
+    "centre outside its box": (
+        lambda: explicit_box(Box(PIXELS, PIXELS + 1), PIXELS - 1),
+        "outside its input box",
+    ),
     "centre of another shape": (lambda: explicit_box(Box(PIXELS, PIXELS + 1), PIXELS[0]), "shape"),
     "label too large": (lambda: class_robust(point(0.0), [3], 3), "label 3 is out of range"),
     "negative label": (lambda: class_robust(point(0.0), [-1], 3), "label -1 is out of range"),
@@ -290,16 +349,30 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "target out of range": (lambda: class_robust(point(0.0), [1], 3, target=3), "target class 3"),
     "NaN normal": (lambda: half_space(point(0.0), vector(math.nan), 0.0), "NaN or infinity"),
     "NaN bound": (lambda: half_space(point(0.0), vector(1.0), math.nan), "NaN or infinity"),
-    "empty output interval": (lambda: output_interval(point(0.0), 1.0, 0.0), "output interval 1.0 to 0.0 is empty"),
+    "empty output interval": (
+        lambda: output_interval(point(0.0), 1.0, 0.0),
+        "output interval 1.0 to 0.0 is empty",
+    ),
     "NaN output interval": (lambda: output_interval(point(0.0), math.nan, 1.0), "output interval"),
-    "no such output": (lambda: output_interval(point(0.0), 0.0, 1.0, outputs=2, output=2), "output"),
+    "no such output": (
+        lambda: output_interval(point(0.0), 0.0, 1.0, outputs=2, output=2),
+        "output",
+    ),
     "too many intervals": (lambda: output_interval(point(0.0), vector(0.0, 0.0), 1.0), "interval"),
     "no rows": (
-        lambda: Specification(point(0.0), torch.zeros(1, 0, 2).double(), torch.zeros(1, 0).double()),
+        lambda: Specification(
+            point(0.0), torch.zeros(1, 0, 2).double(), torch.zeros(1, 0).double()
+        ),
         "no output row",
     ),
-    "float32 rows": (lambda: Specification(point(0.0), torch.ones(1, 1, 2), torch.zeros(1, 1).double()), "float64"),
-    "float32 offsets": (lambda: Specification(point(0.0), torch.ones(1, 1, 2).double(), torch.zeros(1, 1)), "float64"),
+    "float32 rows": (
+        lambda: Specification(point(0.0), torch.ones(1, 1, 2), torch.zeros(1, 1).double()),
+        "float64",
+    ),
+    "float32 offsets": (
+        lambda: Specification(point(0.0), torch.ones(1, 1, 2).double(), torch.zeros(1, 1)),
+        "float64",
+    ),
     "rows without a batch": (
         lambda: Specification(point(0.0), torch.ones(1, 2).double(), torch.zeros(1).double()),
         "rows",
@@ -329,7 +402,12 @@ def problem(network: Network, spec: Specification, weights: int | None = None) -
     ("network", "spec", "weights", "message"),
     [
         (mlp(2, 2), class_robust(point(0.0), [0], 2), None, r"inputs have shape \(1,\)"),
-        (mlp(2, 2), class_robust(ball(torch.zeros(1, 2, 1).double(), 0), [0], 2), None, r"inputs have shape \(2, 1\)"),
+        (
+            mlp(2, 2),
+            class_robust(ball(torch.zeros(1, 2, 1).double(), 0), [0], 2),
+            None,
+            r"inputs have shape \(2, 1\)",
+        ),
         (mlp(1, 2), class_robust(point(0.0), [0], 3), None, "output rows have 3 entries"),
         (mlp(1, 2), half_space(point(0.0), vector(1.0), 0.0), None, "output rows have 1 entries"),
         (mlp(1, 2), class_robust(point(0.0), [0], 2), 5, "posterior has 5 weights, the network 4"),
@@ -360,5 +438,8 @@ def test_the_problem_digest_names_all_three_parts() -> None:
 def test_clip_ranges_are_floats() -> None:
     """However they were given: a digest must not depend on it."""
     x = vector(0.5).reshape(1, 1)
-    digests = {half_space(ball(x, 0.1, clip=clip), vector(1.0), 0.0).digest for clip in ((0, 1), (0.0, 1.0))}
+    digests = {
+        half_space(ball(x, 0.1, clip=clip), vector(1.0), 0.0).digest
+        for clip in ((0, 1), (0.0, 1.0))
+    }
     assert len(digests) == 1

@@ -14,7 +14,10 @@ INTERVAL = re.compile(r"^(\d)  (\w+) +([\d.]+) <= P_safe <= ([\d.]+)$", re.M)
 
 
 def intervals(output: str) -> list[tuple[str, str, float, float]]:
-    return [(index, status, float(lower), float(upper)) for index, status, lower, upper in INTERVAL.findall(output)]
+    return [
+        (index, status, float(lower), float(upper))
+        for index, status, lower, upper in INTERVAL.findall(output)
+    ]
 
 
 def test_the_page_runs(

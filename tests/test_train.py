@@ -14,7 +14,17 @@ from scipy import integrate, optimize
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Sigmoid, Tanh
+from bnncert.layers import (
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    LeakyReLU,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
 from bnncert.model.activations import Activation
 from bnncert.model.network import Network, mlp
 from bnncert.posteriors.base import sample
@@ -33,7 +43,9 @@ from bnncert.train import (
 )
 
 TWO_WEIGHTS = Network((1,), (Dense(1, 2, bias=False),))
-TWO_KERNELS = Network((1, 1, 1), (Conv2d(1, 2, (1, 1), bias=False), Flatten()))  # the same function of the same weights
+TWO_KERNELS = Network(
+    (1, 1, 1), (Conv2d(1, 2, (1, 1), bias=False), Flatten())
+)  # the same function of the same weights
 CNN = Network(
     (1, 8, 8),
     (
@@ -47,7 +59,9 @@ CNN = Network(
         Dense(48, 10),
     ),
 )
-SMALL_CNN = Network((1, 6, 6), (Conv2d(1, 2, (3, 3), stride=(2, 2)), ReLU(), Flatten(), Dense(8, 3)))
+SMALL_CNN = Network(
+    (1, 6, 6), (Conv2d(1, 2, (3, 3), stride=(2, 2)), ReLU(), Flatten(), Dense(8, 3))
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +84,9 @@ def blobs(count: int = 60) -> tuple[Tensor, Tensor]:
 def pictures(count: int = 40) -> tuple[Tensor, Tensor]:
     """Noise of one channel, labelled at random: enough to see what is computed."""
     generator = torch.Generator().manual_seed(5)
-    return torch.rand(count, 1, 6, 6, generator=generator), torch.randint(3, (count,), generator=generator)
+    return torch.rand(count, 1, 6, 6, generator=generator), torch.randint(
+        3, (count,), generator=generator
+    )
 
 
 def kernels(network: Network, weights: Tensor) -> Tensor:
@@ -80,8 +96,14 @@ def kernels(network: Network, weights: Tensor) -> Tensor:
 
 
 def same(first: Trained, second: Trained) -> bool:
-    (mean, std), (other_mean, other_std) = (trained.posterior.tensors().values() for trained in (first, second))
-    return torch.equal(mean, other_mean) and torch.equal(std, other_std) and first.history == second.history
+    (mean, std), (other_mean, other_std) = (
+        trained.posterior.tensors().values() for trained in (first, second)
+    )
+    return (
+        torch.equal(mean, other_mean)
+        and torch.equal(std, other_std)
+        and first.history == second.history
+    )
 
 
 def short(**changes: float) -> Trained:
@@ -99,7 +121,9 @@ def test_kl_against_torch() -> None:
     std = torch.rand(50, generator=generator, dtype=torch.float64) + 0.01
     q = torch.distributions.Normal(mean, std)
     p = torch.distributions.Normal(torch.zeros_like(mean), 0.7)
-    assert kl_divergence(mean, std, 0.7).item() == pytest.approx(torch.distributions.kl_divergence(q, p).sum().item())
+    assert kl_divergence(mean, std, 0.7).item() == pytest.approx(
+        torch.distributions.kl_divergence(q, p).sum().item()
+    )
 
 
 def test_kl_against_quadrature() -> None:
@@ -146,9 +170,12 @@ def best_two_weights(x: float, first: int, second: int, kl_weight: float) -> tup
 
 
 @pytest.mark.parametrize(
-    ("network", "kl_weight", "batch_size"), [(TWO_WEIGHTS, 1.0, 50), (TWO_WEIGHTS, 0.1, 200), (TWO_KERNELS, 0.1, 200)]
+    ("network", "kl_weight", "batch_size"),
+    [(TWO_WEIGHTS, 1.0, 50), (TWO_WEIGHTS, 0.1, 200), (TWO_KERNELS, 0.1, 200)],
 )
-def test_two_weights_against_quadrature(network: Network, kl_weight: float, batch_size: int) -> None:
+def test_two_weights_against_quadrature(
+    network: Network, kl_weight: float, batch_size: int
+) -> None:
     """150 examples of one class and 50 of the other, all at x = 2.
 
     The data say nothing of w0 + w1, which only the prior draws to 0, slowly; w0 - w1 and both stds are soon there.
@@ -166,14 +193,18 @@ def test_an_input_that_is_always_zero_keeps_the_prior() -> None:
     x, y = blobs()
     x = torch.cat([torch.zeros(len(x), 1, dtype=x.dtype), x], 1).unsqueeze(1)
     network = Network((1, 3), (Flatten(), Dense(3, 4), Tanh(), Dense(4, 3)))
-    posterior = train(network, x, y, BayesByBackprop(200, learning_rate=0.05, kl_weight=0.1)).posterior
+    posterior = train(
+        network, x, y, BayesByBackprop(200, learning_rate=0.05, kl_weight=0.1)
+    ).posterior
     mean, std = (network.split(part)[1][0] for part in (posterior.mean, posterior.std))
     assert mean[0].abs().max() < 0.02
     assert std[0].tolist() == pytest.approx([1.0] * 4, abs=0.02)
     assert std[1:].median() < 0.6
 
 
-@pytest.mark.parametrize("activation", [ReLU(), LeakyReLU(0.1), Tanh(), Sigmoid()], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(
+    "activation", [ReLU(), LeakyReLU(0.1), Tanh(), Sigmoid()], ids=lambda a: type(a).__name__
+)
 def test_separable_classes_are_learnt(activation: Activation) -> None:
     x, y = blobs()
     network = mlp(2, 8, 3, activation=activation)
@@ -209,7 +240,13 @@ def digits(split: str) -> tuple[Tensor, Tensor]:
 def test_a_convolutional_network_learns_digits_and_stays_wide(bayesian: str) -> None:
     """With a small KL weight the std stays about where it starts, and sampled networks are as good as the mean."""
     recipe = BayesByBackprop(
-        8, 32, learning_rate=0.01, kl_weight=1e-3, initial_std=0.01, schedule="cosine", bayesian=bayesian
+        8,
+        32,
+        learning_rate=0.01,
+        kl_weight=1e-3,
+        initial_std=0.01,
+        schedule="cosine",
+        bayesian=bayesian,
     )
     posterior = train(CNN, *digits("train"), recipe).posterior
     x, y = digits("test")
@@ -245,9 +282,14 @@ def test_deterministic_kernels() -> None:
     x, y = pictures()
     recipe = BayesByBackprop(1, learning_rate=1e-12, initial_std=0.03, bayesian="dense")
     trained = train(SMALL_CNN, x, y, recipe)
-    std, mean = SMALL_CNN.split(trained.posterior.std)[-1], SMALL_CNN.split(trained.posterior.mean)[-1]
+    std, mean = (
+        SMALL_CNN.split(trained.posterior.std)[-1],
+        SMALL_CNN.split(trained.posterior.mean)[-1],
+    )
     assert not kernels(SMALL_CNN, trained.posterior.std).any()
-    assert all(part.flatten().tolist() == pytest.approx([0.03] * part.numel(), rel=1e-5) for part in std)
+    assert all(
+        part.flatten().tolist() == pytest.approx([0.03] * part.numel(), rel=1e-5) for part in std
+    )
     known = sum(kl_divergence(m, s, 1.0).item() for m, s in zip(mean, std, strict=True))
     assert trained.history[0].kl == pytest.approx(known, rel=1e-5)
 
@@ -255,19 +297,27 @@ def test_deterministic_kernels() -> None:
 def test_deterministic_kernels_are_trained() -> None:
     x, y = pictures()
     first, last = (
-        train(SMALL_CNN, x, y, BayesByBackprop(1, learning_rate=rate, bayesian="dense")) for rate in (1e-12, 0.1)
+        train(SMALL_CNN, x, y, BayesByBackprop(1, learning_rate=rate, bayesian="dense"))
+        for rate in (1e-12, 0.1)
     )
     moved = kernels(SMALL_CNN, last.posterior.mean - first.posterior.mean)
     assert moved.abs().min() > 0.05
 
 
-@pytest.mark.parametrize(("weight_decay", "bayesian"), [(1.0, "dense"), (0.0, "dense"), (1.0, "all")])
+@pytest.mark.parametrize(
+    ("weight_decay", "bayesian"), [(1.0, "dense"), (0.0, "dense"), (1.0, "all")]
+)
 def test_only_deterministic_weights_decay(weight_decay: float, bayesian: str) -> None:
     """Black images, and no KL: nothing else moves the kernels."""
     network = Network((1, 2, 2), (Conv2d(1, 2, (2, 2), bias=False), Flatten(), Dense(2, 2)))
     x, y = torch.zeros(4, 1, 2, 2), torch.tensor([0, 1, 0, 1])
     recipe = BayesByBackprop(
-        200, learning_rate=0.05, kl_weight=0.0, initial_std=1e-4, bayesian=bayesian, weight_decay=weight_decay
+        200,
+        learning_rate=0.05,
+        kl_weight=0.0,
+        initial_std=1e-4,
+        bayesian=bayesian,
+        weight_decay=weight_decay,
     )
     before = kernels(network, _start(network, recipe, "cpu").q.mean.detach()).double()
     after = kernels(network, train(network, x, y, recipe).posterior.mean)
@@ -281,7 +331,9 @@ def test_only_deterministic_weights_decay(weight_decay: float, bayesian: str) ->
 
 def test_the_cosine_ends_at_zero() -> None:
     recipe = BayesByBackprop(1, learning_rate=0.2, schedule="cosine")
-    assert [learning_rate(recipe, done) for done in (0, 0.5, 1)] == pytest.approx([0.2, 0.1, 0], abs=1e-15)
+    assert [learning_rate(recipe, done) for done in (0, 0.5, 1)] == pytest.approx(
+        [0.2, 0.1, 0], abs=1e-15
+    )
     assert learning_rate(BayesByBackprop(1, learning_rate=0.2), 1) == 0.2
 
 
@@ -294,7 +346,9 @@ def test_every_step_has_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         step(optimiser)
 
     monkeypatch.setattr(torch.optim.Adam, "step", spy)
-    train(mlp(2, 3), *blobs(), BayesByBackprop(3, batch_size=25, learning_rate=0.1, schedule="cosine"))
+    train(
+        mlp(2, 3), *blobs(), BayesByBackprop(3, batch_size=25, learning_rate=0.1, schedule="cosine")
+    )
     assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * k / 9)) for k in range(9)])
 
 
@@ -335,7 +389,9 @@ def test_augmented_images_are_mirrored_and_moved(shape: tuple[int, ...]) -> None
 def test_augmentation_is_fixed_by_the_seed() -> None:
     x, y = pictures()
     first, again, other, without = (
-        train(SMALL_CNN, x, y, BayesByBackprop(2, 16, learning_rate=0.01, seed=seed, augment=augment))
+        train(
+            SMALL_CNN, x, y, BayesByBackprop(2, 16, learning_rate=0.01, seed=seed, augment=augment)
+        )
         for seed, augment in [(1, True), (1, True), (2, True), (1, False)]
     )
     assert same(first, again)
@@ -359,17 +415,23 @@ def kill_after(number: int, seen: list[int]) -> Callable[[Epoch], None]:
     return on_epoch
 
 
-FANCY = BayesByBackprop(4, 16, learning_rate=0.02, bayesian="dense", schedule="cosine", augment=True, seed=9)
+FANCY = BayesByBackprop(
+    4, 16, learning_rate=0.02, bayesian="dense", schedule="cosine", augment=True, seed=9
+)
 PLAIN = BayesByBackprop(4, 16, learning_rate=0.02)
 
 
 @pytest.mark.parametrize("recipe", [FANCY, PLAIN], ids=["fancy", "plain"])
-def test_a_killed_training_goes_on_to_the_same_bits(tmp_path: Path, recipe: BayesByBackprop) -> None:
+def test_a_killed_training_goes_on_to_the_same_bits(
+    tmp_path: Path, recipe: BayesByBackprop
+) -> None:
     """Killed twice between epochs, and once after the last, before the file is gone."""
     path, seen = tmp_path / "state.safetensors", list[int]()
     for number in (1, 3, 4):
         with pytest.raises(Killed):
-            train(SMALL_CNN, *pictures(), recipe, on_epoch=kill_after(number, seen), checkpoint=path)
+            train(
+                SMALL_CNN, *pictures(), recipe, on_epoch=kill_after(number, seen), checkpoint=path
+            )
         assert [file.name for file in tmp_path.iterdir()] == [path.name]
     resumed = train(SMALL_CNN, *pictures(), recipe, on_epoch=kill_after(0, seen), checkpoint=path)
     assert seen == [1, 2, 3, 4]
@@ -396,7 +458,9 @@ def test_a_foreign_checkpoint_is_refused(unfinished: Path) -> None:
         (SMALL_CNN, x, 2 - y, PLAIN, "data"),
         (wider, x[1:], y[1:], FANCY, "recipe and network and data"),
     ]:
-        message = rf"^checkpoint '.*state\.safetensors' is of another {what}; remove it to start anew$"
+        message = (
+            rf"^checkpoint '.*state\.safetensors' is of another {what}; remove it to start anew$"
+        )
         with pytest.raises(InputError, match=message):
             train(network, inputs, labels, recipe, checkpoint=unfinished)
     assert unfinished.read_bytes() == before
@@ -408,7 +472,9 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a safetensors file"):
         train(SMALL_CNN, *pictures(), PLAIN, checkpoint=path)
     assert path.read_text() == "mine"
-    with pytest.raises(InputError, match=r"would be in a folder that does not exist; make it first"):
+    with pytest.raises(
+        InputError, match=r"would be in a folder that does not exist; make it first"
+    ):
         train(SMALL_CNN, *pictures(), PLAIN, checkpoint=tmp_path / "none" / "state.safetensors")
 
 
@@ -435,7 +501,9 @@ def test_the_first_epoch_is_at_the_initial_std() -> None:
     trained = short(epochs=1, learning_rate=1e-12, initial_std=0.03)
     posterior = trained.posterior
     assert posterior.std.tolist() == pytest.approx([0.03] * posterior.size, rel=1e-5)
-    assert trained.history[0].kl == pytest.approx(kl_divergence(posterior.mean, posterior.std, 1.0).item(), rel=1e-5)
+    assert trained.history[0].kl == pytest.approx(
+        kl_divergence(posterior.mean, posterior.std, 1.0).item(), rel=1e-5
+    )
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:
@@ -478,7 +546,10 @@ def test_the_default_dtype_does_not_matter() -> None:
 def test_training_on_a_gpu() -> None:
     x, y = blobs()
     network = mlp(2, 8, 3)
-    first, again = (train(network, x, y, BayesByBackprop(40, learning_rate=0.05), "cuda").posterior for _ in range(2))
+    first, again = (
+        train(network, x, y, BayesByBackprop(40, learning_rate=0.05), "cuda").posterior
+        for _ in range(2)
+    )
     assert first.mean.device.type == "cpu"
     assert torch.equal(first.mean, again.mean)
     assert torch.equal(first.std, again.std)
@@ -569,17 +640,23 @@ def test_bad_examples(x: Tensor, y: Tensor, message: str) -> None:
 
 
 def test_weights_that_do_not_fit() -> None:
-    with pytest.raises(InputError, match=r"weights have shape \(3,\), the network takes \[..., 2\]"):
+    with pytest.raises(
+        InputError, match=r"weights have shape \(3,\), the network takes \[..., 2\]"
+    ):
         accuracy(TWO_WEIGHTS, torch.zeros(3), X, Y)
 
 
 def test_divergence_is_reported() -> None:
-    with pytest.raises(InputError, match=r"diverged in epoch \d+ .*; lower the learning rate \(now 1e\+30\)"):
+    with pytest.raises(
+        InputError, match=r"diverged in epoch \d+ .*; lower the learning rate \(now 1e\+30\)"
+    ):
         short(learning_rate=1e30)
 
 
 def test_recipes_that_do_not_fit_the_network() -> None:
-    with pytest.raises(InputError, match=r"^bayesian is 'dense', but the network has no Dense layer; give all$"):
+    with pytest.raises(
+        InputError, match=r"^bayesian is 'dense', but the network has no Dense layer; give all$"
+    ):
         train(TWO_KERNELS, X.reshape(3, 1, 1, 1), Y, BayesByBackprop(1, bayesian="dense"))
     with pytest.raises(InputError, match=r"^augment is for images, .*; the network takes \(1,\)$"):
         train(TWO_WEIGHTS, X, Y, BayesByBackprop(1, augment=True))

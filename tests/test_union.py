@@ -35,8 +35,12 @@ def exact_union(posterior: Independent, boxes: Sequence[Box]) -> mpf:
     if not boxes:
         return mpf(0)
     with mpmath.workdps(60):
-        masses, covers = zip(*(_slabs(posterior, boxes, weight) for weight in range(posterior.size)), strict=True)
-        covered = np.any([reduce(np.multiply.outer, cover) for cover in zip(*covers, strict=True)], axis=0)
+        masses, covers = zip(
+            *(_slabs(posterior, boxes, weight) for weight in range(posterior.size)), strict=True
+        )
+        covered = np.any(
+            [reduce(np.multiply.outer, cover) for cover in zip(*covers, strict=True)], axis=0
+        )
         return reduce(lambda rest, mass: rest @ mass, reversed(masses), covered.astype(object))
 
 
@@ -46,15 +50,22 @@ def exact_mass(posterior: Independent, *boxes: Box) -> mpf:
         return mpmath.fsum(mpmath.exp(exact_log(posterior, box)) for box in boxes)
 
 
-def _slabs(posterior: Independent, boxes: Sequence[Box], weight: int) -> tuple[np.ndarray, np.ndarray]:
+def _slabs(
+    posterior: Independent, boxes: Sequence[Box], weight: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Masses [slabs] of the slabs of one weight, and which boxes cover them, [boxes, slabs]."""
-    lower, upper = (np.array([float(end[weight]) for end in ends]) for ends in zip(*map(_ends, boxes), strict=True))
+    lower, upper = (
+        np.array([float(end[weight]) for end in ends])
+        for ends in zip(*map(_ends, boxes), strict=True)
+    )
     if float(posterior.spread[weight]) == 0:  # an atom: one slab, the weight's only value
         value = float(posterior.center[weight])
         return np.array([mpf(1)]), ((lower <= value) & (value <= upper))[:, None]
     slabs = list(pairwise(sorted({*lower, *upper}))) or [(lower[0], lower[0])]
     masses = np.array([mpmath.exp(exact_interval_log(posterior, weight, l, u)) for l, u in slabs])
-    return masses, np.array([[box[0] <= l and u <= box[1] for l, u in slabs] for box in zip(lower, upper, strict=True)])
+    return masses, np.array(
+        [[box[0] <= l and u <= box[1] for l, u in slabs] for box in zip(lower, upper, strict=True)]
+    )
 
 
 def _ends(box: Box) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,7 +75,9 @@ def _ends(box: Box) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_oracle_on_known_answers() -> None:
     """Unit squares under a uniform law: overlapping by a quarter, touching, nested and apart."""
     posterior = Uniform(vector(0.0, 0.0), vector(4.0, 4.0))
-    square = [Box(vector(x, y), vector(x + 1, y + 1)) for x, y in [(0, 0), (0.5, 0.5), (1, 0), (2, 3)]]
+    square = [
+        Box(vector(x, y), vector(x + 1, y + 1)) for x, y in [(0, 0), (0.5, 0.5), (1, 0), (2, 3)]
+    ]
     for chosen, area in [([0], 1), ([0, 1], 1.75), ([0, 2], 2), ([0, 1, 2], 2.5), ([0, 0, 3], 2)]:
         assert abs(exact_union(posterior, [square[i] for i in chosen]) - mpf(area) / 16) <= 1e-50
 
@@ -74,7 +87,9 @@ def test_the_oracle_on_known_answers() -> None:
 
 def random_posterior(rng: np.random.Generator, size: int) -> Independent:
     """Normal, Uniform or Laplace weights; some are deterministic, often exactly on a face of the boxes' grid."""
-    center = torch.from_numpy(np.where(rng.random(size) < 0.5, rng.choice(FACES, size), rng.normal(size=size)))
+    center = torch.from_numpy(
+        np.where(rng.random(size) < 0.5, rng.choice(FACES, size), rng.normal(size=size))
+    )
     spread = torch.from_numpy(rng.uniform(0.3, 1.5, size) * (rng.random(size) > 0.2))
     kind = rng.choice(["normal", "uniform", "laplace"])
     if kind == "uniform":
@@ -85,7 +100,9 @@ def random_posterior(rng: np.random.Generator, size: int) -> Independent:
 def random_boxes(rng: np.random.Generator, count: int, size: int) -> list[Box]:
     """Boxes anywhere, or with faces on a coarse grid, so that faces touch, coincide and nest."""
     shape = (2, count, size)
-    ends = np.sort(rng.choice(FACES, shape) if rng.random() < 0.6 else rng.normal(size=shape), axis=0)
+    ends = np.sort(
+        rng.choice(FACES, shape) if rng.random() < 0.6 else rng.normal(size=shape), axis=0
+    )
     return [Box(torch.from_numpy(l), torch.from_numpy(u)) for l, u in zip(*ends, strict=True)]
 
 
@@ -98,8 +115,12 @@ def random_case(seed: int) -> tuple[Independent, list[Box]]:
 def assert_lower_bound(union: Union, exact: mpf, gap: float) -> None:
     """In [0, 1], never above the exact mass, and within `gap` of it."""
     assert 0 <= union.probability <= 1
-    assert mpf(union.probability) <= exact, f"{union.rule}: above by {mpmath.nstr(union.probability - exact, 3)}"
-    assert exact - union.probability <= gap, f"{union.rule}: below by {mpmath.nstr(exact - union.probability, 3)}"
+    assert mpf(union.probability) <= exact, (
+        f"{union.rule}: above by {mpmath.nstr(union.probability - exact, 3)}"
+    )
+    assert exact - union.probability <= gap, (
+        f"{union.rule}: below by {mpmath.nstr(exact - union.probability, 3)}"
+    )
 
 
 seeds = pytest.mark.parametrize("block", range(5))
@@ -121,7 +142,9 @@ def test_random_cases_are_of_every_kind() -> None:
     kinds = {"overlapping": 0, "atom": 0, "touching": 0, "nothing": 0, "several": 0}
     for posterior, boxes in (case for block in range(5) for case in cases(block)):
         joints = [overlap(first, second) for first, second in combinations(boxes, 2)]
-        kinds["overlapping"] += any(j is not None and float(posterior.log_mass(j)) > -math.inf for j in joints)
+        kinds["overlapping"] += any(
+            j is not None and float(posterior.log_mass(j)) > -math.inf for j in joints
+        )
         kinds["touching"] += any(j is not None and bool((j.lower == j.upper).any()) for j in joints)
         kinds["atom"] += bool((posterior.spread == 0).any())
         probability = union_mass(posterior, boxes).probability
@@ -136,9 +159,16 @@ def test_disjoint_boxes_add_up(block: int) -> None:
     rng = np.random.default_rng(block)
     for _ in range(20):
         size = int(rng.integers(1, 4))
-        posterior = Normal(torch.from_numpy(rng.normal(size=size)), torch.from_numpy(rng.uniform(0.3, 1.5, size)))
-        corners = rng.permutation(np.stack(np.meshgrid(*[range(6)] * size), -1).reshape(-1, size))[:6]
-        boxes = [Box(torch.from_numpy(FACES[corner]), torch.from_numpy(FACES[corner + 1])) for corner in corners]
+        posterior = Normal(
+            torch.from_numpy(rng.normal(size=size)), torch.from_numpy(rng.uniform(0.3, 1.5, size))
+        )
+        corners = rng.permutation(np.stack(np.meshgrid(*[range(6)] * size), -1).reshape(-1, size))[
+            :6
+        ]
+        boxes = [
+            Box(torch.from_numpy(FACES[corner]), torch.from_numpy(FACES[corner + 1]))
+            for corner in corners
+        ]
         union = union_mass(posterior, boxes)
         assert_lower_bound(union, exact_mass(posterior, *boxes), gap=1e-9)
         assert_lower_bound(union, exact_union(posterior, boxes), gap=1e-9)
@@ -169,7 +199,9 @@ def test_each_rule_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch, rule: str, 
         single = max(exact_mass(posterior, box) for box in boxes)
         if len(union.members) > 1:
             assert union.rule == rule
-            assert_lower_bound(union, exact, gap=float(exact - single) + 1e-9 if rule == "bonferroni" else 1e-9)
+            assert_lower_bound(
+                union, exact, gap=float(exact - single) + 1e-9 if rule == "bonferroni" else 1e-9
+            )
             used += 1
     assert used >= 10
 
@@ -179,7 +211,9 @@ def test_each_rule_counts_an_overlap_once(monkeypatch: pytest.MonkeyPatch, rule:
     """Two unit squares that overlap by a quarter, under a uniform law on a square of side 4: 1.75 / 16."""
     force(monkeypatch, rule)
     posterior = Uniform(vector(0.0, 0.0), vector(4.0, 4.0))
-    union = union_mass(posterior, [Box(vector(0, 0), vector(1, 1)), Box(vector(0.5, 0.5), vector(1.5, 1.5))])
+    union = union_mass(
+        posterior, [Box(vector(0, 0), vector(1, 1)), Box(vector(0.5, 0.5), vector(1.5, 1.5))]
+    )
     assert union.rule == rule
     assert_lower_bound(union, mpf(1.75) / 16, gap=1e-12)
 
@@ -248,7 +282,9 @@ def test_describing_the_union_otherwise_changes_nothing(block: int) -> None:
 def test_more_boxes_never_lose_mass(block: int) -> None:
     """Adding a box to a small union cannot lower its mass, beyond rounding."""
     for posterior, boxes in cases(block, 40):
-        masses = [union_mass(posterior, boxes[:count]).probability for count in range(len(boxes) + 1)]
+        masses = [
+            union_mass(posterior, boxes[:count]).probability for count in range(len(boxes) + 1)
+        ]
         assert all(later >= earlier - 1e-12 for earlier, later in pairwise(masses))
 
 
@@ -303,7 +339,9 @@ def test_cells_are_evidence(block: int) -> None:
 
 
 @pytest.mark.parametrize("size", [4, 6])
-def test_cells_are_evidence_when_pieces_are_dropped(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_cells_are_evidence_when_pieces_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     """Many overlapping boxes, few pieces kept: fewer cells, the same proof."""
     monkeypatch.setattr(unions, "EXACT_WORK", 0)
     monkeypatch.setattr(unions, "PIECES", 3)
@@ -338,9 +376,12 @@ def crowd(seed: int, size: int, count: int) -> tuple[Independent, list[Box]]:
     """Wide boxes on a coarse grid of faces: heavy overlaps, yet the oracle stays cheap."""
     rng = np.random.default_rng(seed)
     low, high = rng.integers(0, 3, (count, size)), rng.integers(4, 7, (count, size))
-    posterior = Normal(torch.from_numpy(rng.normal(0, 0.3, size)), torch.from_numpy(rng.uniform(0.5, 1.2, size)))
+    posterior = Normal(
+        torch.from_numpy(rng.normal(0, 0.3, size)), torch.from_numpy(rng.uniform(0.5, 1.2, size))
+    )
     return posterior, [
-        Box(torch.from_numpy(FACES[l]), torch.from_numpy(FACES[u])) for l, u in zip(low, high, strict=True)
+        Box(torch.from_numpy(FACES[l]), torch.from_numpy(FACES[u]))
+        for l, u in zip(low, high, strict=True)
     ]
 
 
@@ -350,7 +391,9 @@ def keep_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unions, "MOST_CELLS", 8)
 
 
-@pytest.mark.parametrize(("size", "count"), [(2, 20), (2, 40), (3, 30), (4, 25), (5, 40), (6, 20), (6, 40)])
+@pytest.mark.parametrize(
+    ("size", "count"), [(2, 20), (2, 40), (3, 30), (4, 25), (5, 40), (6, 20), (6, 40)]
+)
 def test_many_boxes_are_never_above(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
     """20 to 40 boxes in 2 to 6 dimensions, most too many for inclusion-exclusion: below the oracle, above every box."""
     keep_short(monkeypatch)
@@ -378,7 +421,10 @@ def test_many_boxes_against_sampling(monkeypatch: pytest.MonkeyPatch, size: int)
     rng, n = np.random.default_rng(size), 20_000
     posterior = Normal(vector(*rng.normal(0, 0.3, size)), vector(*rng.uniform(0.5, 1.0, size)))
     centers, radii = rng.normal(0, 0.5, (20, size)), rng.uniform(0.3, 2.5, (20, size))
-    boxes = [Box(torch.from_numpy(c - r), torch.from_numpy(c + r)) for c, r in zip(centers, radii, strict=True)]
+    boxes = [
+        Box(torch.from_numpy(c - r), torch.from_numpy(c + r))
+        for c, r in zip(centers, radii, strict=True)
+    ]
     wide = Normal(posterior.mean.repeat(n), posterior.std.repeat(n))
     points = Box.point(sample(wide, 1, seed=1).reshape(n, size))
     hit = float(torch.stack([box.contains(points) for box in boxes]).any(0).double().mean())
@@ -414,7 +460,9 @@ def test_the_cost_stays_small_for_many_boxes_in_few_dimensions() -> None:
 def test_the_cost_stays_small_for_crossing_boxes_in_more_dimensions() -> None:
     """A dozen boxes that overlap in all of six dimensions: the number of pieces to cut must stay in bounds."""
     centers = np.random.default_rng(1).normal(0, 0.5, (12, 6))
-    boxes = [Box(torch.from_numpy(center - 1.5), torch.from_numpy(center + 1.5)) for center in centers]
+    boxes = [
+        Box(torch.from_numpy(center - 1.5), torch.from_numpy(center + 1.5)) for center in centers
+    ]
     posterior = Metered(torch.zeros(6).double(), torch.ones(6).double())
     best = max(math.exp(float(posterior.log_mass(box))) for box in boxes)
     assert best < union_mass(posterior, boxes).probability < 1
@@ -460,7 +508,10 @@ def test_boxes_without_mass_have_no_mass() -> None:
 def test_boxes_without_mass_change_nothing() -> None:
     """Beside a real box they are left out, and the real one keeps its number."""
     posterior = Normal(vector(0.0, 1.0), vector(1.0, 0.0))
-    real, missing = Box(vector(-1.0, 0.0), vector(1.0, 1.0)), Box(vector(-3.0, 1.5), vector(3.0, 2.0))
+    real, missing = (
+        Box(vector(-1.0, 0.0), vector(1.0, 1.0)),
+        Box(vector(-3.0, 1.5), vector(3.0, 2.0)),
+    )
     union = union_mass(posterior, [missing, real])
     assert union.members == (1,)
     assert union.probability == union_mass(posterior, [real]).probability
@@ -469,7 +520,10 @@ def test_boxes_without_mass_change_nothing() -> None:
 def test_everything_is_at_most_one() -> None:
     """The whole space, twice, and a posterior with nothing random: 1 but for rounding, and never above."""
     whole = Box(vector(-math.inf, -math.inf), vector(math.inf, math.inf))
-    for posterior in (Normal(vector(0.0, 0.0), vector(1.0, 1.0)), Normal(vector(0.0, 0.0), vector(0.0, 0.0))):
+    for posterior in (
+        Normal(vector(0.0, 0.0), vector(1.0, 1.0)),
+        Normal(vector(0.0, 0.0), vector(0.0, 0.0)),
+    ):
         union = union_mass(posterior, [whole, whole])
         assert_lower_bound(union, mpf(1), gap=1e-12)
 
@@ -504,9 +558,14 @@ def test_members_are_the_boxes_that_count(monkeypatch: pytest.MonkeyPatch, rule:
     assert {cell.parent for cell in union.cells} == ({0, 1, 4} if rule == "cells" else set())
 
 
-@pytest.mark.parametrize(("start", "empty"), [(1.0, False), (math.nextafter(1.0, 2.0), True), (5.0, True)])
+@pytest.mark.parametrize(
+    ("start", "empty"), [(1.0, False), (math.nextafter(1.0, 2.0), True), (5.0, True)]
+)
 def test_an_empty_overlap_is_none(start: float, empty: bool) -> None:
     """Not a box with its ends in the other order; closed boxes that touch do overlap."""
-    first, second = Box(vector(0.0, 0.0), vector(1.0, 1.0)), Box(vector(start, 0.0), vector(start + 1, 1.0))
+    first, second = (
+        Box(vector(0.0, 0.0), vector(1.0, 1.0)),
+        Box(vector(start, 0.0), vector(start + 1, 1.0)),
+    )
     for joint in (overlap(first, second), overlap(second, first)):
         assert (joint is None) is empty

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from bnncert import Concentration, InputError, Network, Problem, certify, mlp, save_posterior
 from bnncert.importers import smtlib
-from bnncert.importers.vnnlib import CONJUNCTION, ROUNDED_BOX, ROUNDED_ROWS, Query, load_vnnlib, parse
+from bnncert.importers.vnnlib import (
+    CONJUNCTION,
+    ROUNDED_BOX,
+    ROUNDED_ROWS,
+    Query,
+    load_vnnlib,
+    parse,
+)
 from bnncert.layers import Dense, Flatten
 from bnncert.model.layers import Layer
 from bnncert.posteriors import Normal
@@ -40,7 +47,8 @@ def declare(inputs: int, outputs: int) -> str:
 
 def bounds(*intervals: tuple[object, object]) -> str:
     return "".join(
-        f"(assert (>= X_{i} {low}))\n(assert (<= X_{i} {high}))\n" for i, (low, high) in enumerate(intervals)
+        f"(assert (>= X_{i} {low}))\n(assert (<= X_{i} {high}))\n"
+        for i, (low, high) in enumerate(intervals)
     )
 
 
@@ -122,7 +130,11 @@ def test_linear_terms(inequality: str, tmp_path: Path) -> None:
 
 def test_formulas_without_variables_are_decided(tmp_path: Path) -> None:
     expected = rows(identity(tmp_path, "(<= Y_0 0)", (0, 1)))
-    for same in ("(and (<= Y_0 0) (<= 1 2))", "(or (<= Y_0 0) (<= 2 1))", "(and (or (<= Y_0 0) (or)) (and))"):
+    for same in (
+        "(and (<= Y_0 0) (<= 1 2))",
+        "(or (<= Y_0 0) (<= 2 1))",
+        "(and (or (<= Y_0 0) (or)) (and))",
+    ):
         query = identity(tmp_path, same, (0, 1))
         assert (rows(query), query.exact) == (expected, True)
 
@@ -139,14 +151,30 @@ def test_repeated_inequalities_count_once(tmp_path: Path) -> None:
 def test_inputs_are_laid_out_row_by_row(tmp_path: Path) -> None:
     layers: tuple[Layer, ...] = (Flatten(), Dense(6, 1, bias=False))
     text = declare(6, 1) + bounds(*((i, i + 1) for i in range(6))) + "(assert (<= Y_0 0))"
-    region = load(tmp_path, text, Network((2, 3), layers), torch.ones(6).double()).specifications[0].region
+    region = (
+        load(tmp_path, text, Network((2, 3), layers), torch.ones(6).double())
+        .specifications[0]
+        .region
+    )
     assert region.box.lower[0].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 # ------------------------------------------------------------------------------------------------- decimals
 
 
-DECIMALS = ["0.1", "-0.1", "0.3", "1e-3", "0.5", "0", "-0.0", "1", "123456789.123456789123456789", "1e-320", "-1e-400"]
+DECIMALS = [
+    "0.1",
+    "-0.1",
+    "0.3",
+    "1e-3",
+    "0.5",
+    "0",
+    "-0.0",
+    "1",
+    "123456789.123456789123456789",
+    "1e-320",
+    "-1e-400",
+]
 
 
 @pytest.mark.parametrize("word", DECIMALS)
@@ -155,7 +183,9 @@ def test_boxes_of_floats_hold_the_boxes_of_decimals(word: str, tmp_path: Path) -
     query = identity(tmp_path, "(<= Y_0 0)", (word, word))
     ((low,), (high,)), exact = box(query), Fraction(word)
     assert Fraction(low) <= exact <= Fraction(high)
-    assert Fraction(math.nextafter(low, math.inf)) > exact > Fraction(math.nextafter(high, -math.inf))
+    assert (
+        Fraction(math.nextafter(low, math.inf)) > exact > Fraction(math.nextafter(high, -math.inf))
+    )
     held = low == high
     assert query.exact == held
     assert query.notes == (() if held else (ROUNDED_BOX,))
@@ -166,7 +196,12 @@ def test_a_wide_box_of_decimals_allows_upper_bounds(tmp_path: Path) -> None:
     query = identity(tmp_path, "(<= Y_0 0)", ("0.1", "0.3"))
     inner = query.specifications[0].region.inner()
     assert query.exact
-    assert Fraction(1, 10) <= Fraction(float(inner.lower)) <= Fraction(float(inner.upper)) <= Fraction(3, 10)
+    assert (
+        Fraction(1, 10)
+        <= Fraction(float(inner.lower))
+        <= Fraction(float(inner.upper))
+        <= Fraction(3, 10)
+    )
 
 
 def test_offsets_that_floats_cannot_hold_are_rounded_against_the_claim(tmp_path: Path) -> None:
@@ -191,9 +226,9 @@ def test_coefficients_that_floats_cannot_hold_make_the_row_harder(tmp_path: Path
     assert matrix[1:] == [[1, 0], [-1, 0]]
     for y0, slack in itertools.product((-reach / 2, -1.0, 0.0, 3.0, reach / 2), (0, 1, 10**6)):
         # On the border of the float row, and a little above it.
-        y1 = (Fraction(slack) / 10**18 - Fraction(offsets[0]) - Fraction(matrix[0][0]) * Fraction(y0)) / Fraction(
-            matrix[0][1]
-        )
+        y1 = (
+            Fraction(slack) / 10**18 - Fraction(offsets[0]) - Fraction(matrix[0][0]) * Fraction(y0)
+        ) / Fraction(matrix[0][1])
         exact = Fraction(first) * Fraction(y0) + Fraction(second) * y1
         if abs(y1) < reach and slack:
             assert exact > Fraction(1, 10)
@@ -203,11 +238,15 @@ def test_coefficients_that_floats_cannot_hold_make_the_row_harder(tmp_path: Path
 
 
 def decimal(choose: random.Random) -> str:
-    return choose.choice(["0", "1", "-1", "0.5", f"{choose.uniform(-2, 2):.3f}", f"{choose.uniform(-2, 2):.2e}"])
+    return choose.choice(
+        ["0", "1", "-1", "0.5", f"{choose.uniform(-2, 2):.3f}", f"{choose.uniform(-2, 2):.2e}"]
+    )
 
 
 def random_inequality(choose: random.Random, outputs: int) -> str:
-    parts = [f"(* {decimal(choose)} Y_{j})" for j in range(outputs) if choose.random() < 0.7] or ["Y_0"]
+    parts = [f"(* {decimal(choose)} Y_{j})" for j in range(outputs) if choose.random() < 0.7] or [
+        "Y_0"
+    ]
     return f"({choose.choice(['<=', '>='])} (+ {' '.join(parts)}) {decimal(choose)})"
 
 
@@ -259,7 +298,11 @@ def test_rows_say_what_the_file_says(seed: int, tmp_path: Path) -> None:
         return
     matrix, offsets = rows(query)
     for _ in range(200):
-        y = [Fraction(choose.choice([0, 1, -1, choose.randint(-3000, 3000)]), choose.choice([1, 2, 1000]))] * outputs
+        y = [
+            Fraction(
+                choose.choice([0, 1, -1, choose.randint(-3000, 3000)]), choose.choice([1, 2, 1000])
+            )
+        ] * outputs
         y = [choose.choice([entry, Fraction(choose.randint(-3, 3))]) for entry in y]
         unsafe = holds(parsed, {f"Y_{j}": entry for j, entry in enumerate(y)})
         margins = [
@@ -290,21 +333,32 @@ CERTAIN = {  # unsafe outputs of y = x on [1, 2] x [3, 4], and whether the prope
 def test_certain_networks_hold_a_property_or_do_not(unsafe: str, tmp_path: Path) -> None:
     """A deterministic network is safe with probability 1 or 0, and the bounds say which."""
     query = identity(tmp_path, unsafe, (1, 2), (3, 4))
-    weights = Normal(torch.eye(2, dtype=torch.float64).flatten(), torch.zeros(4, dtype=torch.float64))
-    (result,) = certify(Problem(linear(2, 2), weights, query.specifications[0]), Concentration(upper=query.exact))
+    weights = Normal(
+        torch.eye(2, dtype=torch.float64).flatten(), torch.zeros(4, dtype=torch.float64)
+    )
+    (result,) = certify(
+        Problem(linear(2, 2), weights, query.specifications[0]), Concentration(upper=query.exact)
+    )
     assert result.lower == (1 if CERTAIN[unsafe] else 0)
-    if query.exact and unsafe not in ("(<= Y_0 1)", "(or (<= Y_0 0.5) (>= Y_1 4))"):  # a tie is not found by attacks
+    if query.exact and unsafe not in (
+        "(<= Y_0 1)",
+        "(or (<= Y_0 0.5) (>= Y_1 4))",
+    ):  # a tie is not found by attacks
         assert result.upper == (1 if CERTAIN[unsafe] else 0)
 
 
 def test_the_probability_of_no_counterexample_is_known(tmp_path: Path) -> None:
     """y = w x, w ~ N(1, 1/2²), x in [1, 2], unsafe iff y <= 0: P_safe = Φ(2)."""
     query = identity(tmp_path, "(<= Y_0 0)", (1, 2))
-    (result,) = certify(Problem(linear(1, 1), Normal(vector(1), vector(0.5)), query.specifications[0]))
+    (result,) = certify(
+        Problem(linear(1, 1), Normal(vector(1), vector(0.5)), query.specifications[0])
+    )
     exact = (1 + math.erf(2 / math.sqrt(2))) / 2
     assert 0.8 < result.lower <= exact
     both = identity(tmp_path, "(or (<= Y_0 0) (>= Y_0 4))", (1, 2))
-    (result,) = certify(Problem(linear(1, 1), Normal(vector(1), vector(0.5)), both.specifications[0]))
+    (result,) = certify(
+        Problem(linear(1, 1), Normal(vector(1), vector(0.5)), both.specifications[0])
+    )
     assert 0.3 < result.lower <= 2 * exact - 1
 
 
@@ -322,7 +376,9 @@ def test_of_a_conjunction_the_row_with_the_largest_margin_is_taken(tmp_path: Pat
 
 def test_asserted_outputs_hold_in_every_case(tmp_path: Path) -> None:
     """(or A B) and C is (A and C) or (B and C)."""
-    query = identity(tmp_path, "(or (<= Y_0 -1) (<= Y_1 -2))", (0, 1), (0, 1), extra="(assert (<= Y_0 -5))")
+    query = identity(
+        tmp_path, "(or (<= Y_0 -1) (<= Y_1 -2))", (0, 1), (0, 1), extra="(assert (<= Y_0 -5))"
+    )
     assert rows(query) == ([[1, 0]], [5])
     assert query.notes == (CONJUNCTION,)
 
@@ -341,7 +397,11 @@ def test_several_boxes_are_several_specifications(tmp_path: Path) -> None:
 
 
 def test_boxes_narrow_what_holds_everywhere(tmp_path: Path) -> None:
-    text = declare(2, 1) + bounds((0, 4), (0, 1)) + "(assert (or (<= X_0 1) (>= X_0 3)))(assert (<= Y_0 0))"
+    text = (
+        declare(2, 1)
+        + bounds((0, 4), (0, 1))
+        + "(assert (or (<= X_0 1) (>= X_0 3)))(assert (<= Y_0 0))"
+    )
     query = load(tmp_path, text, linear(2, 1), vector(1, 1))
     assert [box(query, i) for i in range(2)] == [([0, 0], [1, 1]), ([3, 0], [4, 1])]
 
@@ -361,7 +421,10 @@ def test_bounds_of_several_boxes_together() -> None:
 
 def test_the_union_bound_holds_where_the_probability_is_known(tmp_path: Path) -> None:
     """y = w x on x = 1 and x = -1, unsafe iff y <= -1: P(|w| < 1) for w ~ N(0, 1/2²), whatever each box says."""
-    text = declare(1, 1) + "(assert (or (and (<= X_0 1) (>= X_0 1)) (and (<= X_0 -1) (>= X_0 -1))))(assert (<= Y_0 -1))"
+    text = (
+        declare(1, 1)
+        + "(assert (or (and (<= X_0 1) (>= X_0 1)) (and (<= X_0 -1) (>= X_0 -1))))(assert (<= Y_0 -1))"
+    )
     query = load(tmp_path, text, linear(1, 1), vector(0))
     weights = Normal(vector(0), vector(0.5))
     results = [certify(Problem(linear(1, 1), weights, spec))[0] for spec in query.specifications]
@@ -374,7 +437,9 @@ def test_answers() -> None:
     """Thresholds are the decimals that were typed: the float 0.95 is less than 95/100."""
     from decimal import Decimal
 
-    assert [answer(lower, upper, 0.5) for lower, upper in ((0.5, 1), (0.4, 0.49), (0.4, 0.5), (0, 1))] == [
+    assert [
+        answer(lower, upper, 0.5) for lower, upper in ((0.5, 1), (0.4, 0.49), (0.4, 0.5), (0, 1))
+    ] == [
         "unsat",
         "sat",
         "unknown",
@@ -396,16 +461,28 @@ def test_the_checker_accepts_what_files_ask(seed: int, tmp_path: Path) -> None:
     posterior = random_posterior(seed, network)
     n = math.prod(network.input_shape)
     sides = [(f"{-choose.random():.4f}", f"{choose.random():.4f}") for _ in range(n)]
-    y = network.forward(posterior.mean, torch.zeros(1, *network.input_shape, dtype=torch.float64))[0]
+    y = network.forward(posterior.mean, torch.zeros(1, *network.input_shape, dtype=torch.float64))[
+        0
+    ]
     levels = [f"(<= Y_{j} {float(v) - choose.choice([-0.5, 3]):.17f})" for j, v in enumerate(y)]
     cases = f"(assert (or {' '.join(levels)}))\n(assert (or (<= X_0 {sides[0][1]}) (>= X_0 {sides[0][0]})))"
-    query = load(tmp_path, declare(n, network.outputs) + bounds(*sides) + cases, network, posterior.mean)
+    query = load(
+        tmp_path, declare(n, network.outputs) + bounds(*sides) + cases, network, posterior.mean
+    )
     save_posterior(tmp_path / "p.safetensors", network, posterior)
     with result_folder(tmp_path / "out") as store:
         for i, specification in enumerate(query.specifications):
-            store(certify(Problem(network, posterior, specification), Concentration(upper=True), indices=[i]))
+            store(
+                certify(
+                    Problem(network, posterior, specification),
+                    Concentration(upper=True),
+                    indices=[i],
+                )
+            )
     verdicts = [
-        *check_results(tmp_path / "out", read_results(tmp_path / "out"), read_model(tmp_path / "p.safetensors"))
+        *check_results(
+            tmp_path / "out", read_results(tmp_path / "out"), read_model(tmp_path / "p.safetensors")
+        )
     ]
     assert [verdict.status for verdict in verdicts] == [ACCEPT] * len(query.specifications)
 
@@ -416,7 +493,10 @@ def test_the_checker_accepts_what_files_ask(seed: int, tmp_path: Path) -> None:
 HEAD = declare(1, 1)
 GOOD = HEAD + bounds((0, 1)) + "(assert (<= Y_0 0))\n"
 WRONG = {
-    "unclosed": (GOOD + "(assert (<= Y_0 1)", "line 6: the parenthesis opened here is never closed"),
+    "unclosed": (
+        GOOD + "(assert (<= Y_0 1)",
+        "line 6: the parenthesis opened here is never closed",
+    ),
     "closed twice": (GOOD + ")", "line 6: ')' stands outside"),
     "no parentheses": ("hello", "line 1: 'hello' stands outside"),
     "empty group": (GOOD + "()", "line 6: a parenthesis must be followed"),
@@ -427,14 +507,29 @@ WRONG = {
     "huger exponent": (GOOD + "(assert (<= Y_0 1e999999999999))", "too large"),
     "tiny exponent": (GOOD + "(assert (<= Y_0 1e-999999))", "line 6: constant '1e-999999' is too"),
     "many digits": (GOOD + f"(assert (<= Y_0 {'9' * 5000}))", "line 6: constant '9999"),
-    "large product": (GOOD + f"(assert (<= (* {'1e999 ' * 999} Y_0) 1))", "line 6: exact arithmetic"),
-    "larger than floats": (HEAD + bounds((0, 1)) + "(assert (<= Y_0 1e400))", "larger than every float"),
-    "a box larger than floats": (HEAD + bounds((0, "1e400")) + "(assert (<= Y_0 0))", "larger than every float"),
-    "nan": (GOOD + "(assert (<= Y_0 nan))", "line 6: 'nan' is neither a number nor a declared variable"),
+    "large product": (
+        GOOD + f"(assert (<= (* {'1e999 ' * 999} Y_0) 1))",
+        "line 6: exact arithmetic",
+    ),
+    "larger than floats": (
+        HEAD + bounds((0, 1)) + "(assert (<= Y_0 1e400))",
+        "larger than every float",
+    ),
+    "a box larger than floats": (
+        HEAD + bounds((0, "1e400")) + "(assert (<= Y_0 0))",
+        "larger than every float",
+    ),
+    "nan": (
+        GOOD + "(assert (<= Y_0 nan))",
+        "line 6: 'nan' is neither a number nor a declared variable",
+    ),
     "inf": (GOOD + "(assert (<= Y_0 inf))", "line 6: 'inf' is neither"),
     "words": (GOOD + "(assert (<= Y_0 1_0))", "line 6: '1_0' is neither"),
     "other digits": (GOOD + "(assert (<= Y_0 ١))", "not ASCII"),
-    "undeclared": (GOOD + "(assert (<= Y_1 0))", "line 6: 'Y_1' is neither a number nor a declared variable"),
+    "undeclared": (
+        GOOD + "(assert (<= Y_1 0))",
+        "line 6: 'Y_1' is neither a number nor a declared variable",
+    ),
     "used before": ("(assert (<= Y_0 0))" + GOOD, "line 1: 'Y_0' is neither"),
     "gap": (GOOD + "(declare-const X_2 Real)", "variable X_1 is not declared"),
     "no outputs": ("(declare-const X_0 Real)" + bounds((0, 1)), "variable Y_0 is not declared"),
@@ -447,20 +542,32 @@ WRONG = {
     "empty box": (HEAD + bounds((1, 0)) + "(assert (<= Y_0 0))", "contradict"),
     "false": (GOOD + "(assert (<= 1 0))", "contradict"),
     "no output": (HEAD + bounds((0, 1)), "outputs are not restricted"),
-    "a case without": (GOOD[: GOOD.rindex("(assert")] + "(assert (or (<= Y_0 0) (<= 0 1)))", "not restricted"),
+    "a case without": (
+        GOOD[: GOOD.rindex("(assert")] + "(assert (or (<= Y_0 0) (<= 0 1)))",
+        "not restricted",
+    ),
     "strict": (GOOD + "(assert (< Y_0 0))", "line 6: operator '<' is not supported"),
     "equal": (GOOD + "(assert (= Y_0 0))", "line 6: operator '=' is not supported"),
     "not": (GOOD + "(assert (not (<= Y_0 0)))", "line 6: operator 'not' is not supported"),
-    "division": (GOOD + "(assert (<= (/ Y_0 2) 0))", "line 6: operator '/' is not supported in a term"),
+    "division": (
+        GOOD + "(assert (<= (/ Y_0 2) 0))",
+        "line 6: operator '/' is not supported in a term",
+    ),
     "product": (GOOD + "(assert (<= (* Y_0 Y_0) 0))", "line 6: a product of two variables"),
-    "input and output": (GOOD + "(assert (<= X_0 Y_0))", "line 6: an inequality over inputs and outputs"),
+    "input and output": (
+        GOOD + "(assert (<= X_0 Y_0))",
+        "line 6: an inequality over inputs and outputs",
+    ),
     "two inputs": (
         declare(2, 1) + bounds((0, 1), (0, 1)) + "(assert (<= X_0 X_1))(assert (<= Y_0 0))",
         "line 8: an inequality over several inputs",
     ),
     "three terms": (GOOD + "(assert (<= 0 Y_0 1))", "line 6: <= compares two terms, not 3"),
     "no terms": (GOOD + "(assert (<= (+) Y_0))", "line 6: + has no operands"),
-    "two formulas": (GOOD + "(assert (<= Y_0 1) (<= Y_0 2))", "line 6: assert takes one formula, not 2"),
+    "two formulas": (
+        GOOD + "(assert (<= Y_0 1) (<= Y_0 2))",
+        "line 6: assert takes one formula, not 2",
+    ),
     "a word": (GOOD + "(assert true)", "line 6: 'true' is not a formula"),
     "another command": (GOOD + "(check-sat)", "line 6: command 'check-sat' is not supported"),
     "version 2": ("(vnnlib-version <2.0>)\n(declare-network N)", "line 1: this is VNN-LIB 2.0"),
@@ -469,7 +576,10 @@ WRONG = {
         GOOD + "\n".join(f"(assert (or (<= Y_0 {i}) (<= Y_0 {-i})))" for i in range(40)),
         "line 45: the formula falls into more than",
     ),
-    "other sizes": (declare(2, 1) + bounds((0, 1), (0, 1)) + "(assert (<= Y_0 0))", "2 inputs and 1 outputs"),
+    "other sizes": (
+        declare(2, 1) + bounds((0, 1), (0, 1)) + "(assert (<= Y_0 0))",
+        "2 inputs and 1 outputs",
+    ),
     "binary": ("\x00\xff", "not ASCII"),
     "nothing": ("", "X_0 is not declared"),
 }
@@ -512,7 +622,9 @@ def test_a_file_of_an_image_is_read_quickly() -> None:
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python on the page about questions, in its order."""
-    several_radii, vnnlib = blocks("specifications.md", "Several radii") + blocks("specifications.md", "VNN-LIB")
+    several_radii, vnnlib = blocks("specifications.md", "Several radii") + blocks(
+        "specifications.md", "VNN-LIB"
+    )
     monkeypatch.chdir(tmp_path)
     network = mlp(2, 3, 3)
     save_posterior("posterior.safetensors", network, random_posterior(0, network))
@@ -534,9 +646,13 @@ def test_random_text_is_refused_or_read(seed: int, tmp_path: Path) -> None:
         broken = list(words)
         for _ in range(choose.randint(1, 3)):
             i, j = choose.randrange(len(broken)), choose.randrange(len(broken))
-            broken[i : i + 1] = choose.choice([[], [broken[i]] * 2, [broken[j]], ["1e5"], ["(", "or"]])
+            broken[i : i + 1] = choose.choice(
+                [[], [broken[i]] * 2, [broken[j]], ["1e5"], ["(", "or"]]
+            )
         try:
-            query = load(tmp_path, " ".join(broken), network, gaussian(network.size, generator=generator))
+            query = load(
+                tmp_path, " ".join(broken), network, gaussian(network.size, generator=generator)
+            )
         except InputError:
             continue
         assert all(len(specification) == 1 for specification in query.specifications)

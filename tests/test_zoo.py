@@ -42,7 +42,9 @@ ON_MNIST = [name for name in INDEX if ZOO[name].data == "mnist"]
 STATED = {"1x128": 7e-5, "1x256": 7e-5, "1x512": 7e-5, "2x256": 2e-4, "2x512": 2e-4, "2x1024": 2e-4}
 STATED |= {"2x50": 1e-2, "2x150": 1e-2}
 LARGEST = 10 * 2**20  # bytes of all shipped files
-TINY = Recipe(mlp(64, 8, 10), "digits", BayesByBackprop(2, 16, learning_rate=1e-2, schedule="cosine"))
+TINY = Recipe(
+    mlp(64, 8, 10), "digits", BayesByBackprop(2, 16, learning_rate=1e-2, schedule="cosine")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +114,9 @@ def test_recipes_fit_their_data(name: str) -> None:
     network = made.network
     assert network.outputs == 10
     assert network.input_shape == (images if "cnn" in name else (math.prod(images),))
-    outputs = network.forward(torch.zeros(network.size), torch.zeros(2, *images).reshape(2, *network.input_shape))
+    outputs = network.forward(
+        torch.zeros(network.size), torch.zeros(2, *images).reshape(2, *network.input_shape)
+    )
     assert outputs.shape == (2, 10)
 
 
@@ -136,7 +140,9 @@ def test_only_one_cnn_has_random_kernels() -> None:
 
 def test_recipes_are_found_by_name() -> None:
     assert recipe("2x50") is ZOO["2x50"]
-    with pytest.raises(InputError, match=r"^the zoo has no network '3x50'; it has digits, 1x128, .*2x50-kl0\.1$"):
+    with pytest.raises(
+        InputError, match=r"^the zoo has no network '3x50'; it has digits, 1x128, .*2x50-kl0\.1$"
+    ):
         recipe("3x50")
 
 
@@ -175,7 +181,9 @@ def test_shipped_logs_are_of_a_whole_training(name: str) -> None:
     assert [epoch["number"] for epoch in log] == [*range(1, made.training.epochs + 1)]
     for epoch in log:
         assert epoch["elbo"] == pytest.approx(-(epoch["nll"] * examples + epoch["kl"]))
-        assert epoch["loss"] == pytest.approx(epoch["nll"] + made.training.kl_weight * epoch["kl"] / examples)
+        assert epoch["loss"] == pytest.approx(
+            epoch["nll"] + made.training.kl_weight * epoch["kl"] / examples
+        )
     assert log[-1]["loss"] < log[0]["loss"]
 
 
@@ -203,7 +211,9 @@ def test_which_weights_are_random() -> None:
         network, posterior = normal(name)
         for layer, parts in zip(network.layers, network.split(posterior.std), strict=True):
             certain = name == "cnn" and isinstance(layer, Conv2d)
-            assert all(bool((part == 0).all() if certain else (part > 0).all()) for part in parts), name
+            assert all(
+                bool((part == 0).all() if certain else (part > 0).all()) for part in parts
+            ), name
 
 
 @pytest.mark.parametrize("name", [name for name in INDEX if ZOO[name].paper is not None])
@@ -215,7 +225,9 @@ def test_the_accuracy_of_the_digits_network() -> None:
     data = load_inputs("digits")
     assert data.y is not None
     known = INDEX["digits"]["accuracy"]
-    assert mean_accuracy(posterior_path("digits"), data.x.numpy(), data.y.numpy()) == pytest.approx(known, abs=1e-12)
+    assert mean_accuracy(posterior_path("digits"), data.x.numpy(), data.y.numpy()) == pytest.approx(
+        known, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ON_MNIST)
@@ -224,7 +236,9 @@ def test_the_accuracy_of_mnist_networks(name: str) -> None:
     data = load_inputs("mnist")
     assert data.y is not None
     known = INDEX[name]["accuracy"]
-    assert mean_accuracy(posterior_path(name), data.x.numpy(), data.y.numpy()) == pytest.approx(known, abs=1e-12)
+    assert mean_accuracy(posterior_path(name), data.x.numpy(), data.y.numpy()) == pytest.approx(
+        known, abs=1e-12
+    )
 
 
 @pytest.fixture
@@ -244,14 +258,18 @@ def test_a_changed_file_is_refused(package: Path, run: Run) -> None:
     for place in (len(content) - 1, len(content) // 2):
         content[place] ^= 1
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"digits\.safetensors' is not the file that was shipped; reinstall"):
+        with pytest.raises(
+            InputError, match=r"digits\.safetensors' is not the file that was shipped; reinstall"
+        ):
             posterior_path("digits")
     code, text, error = run("path", "digits")
     assert (code, text, error.count("\n")) == (2, "", 1)
     assert error.startswith("bnncert: ")
 
 
-def test_what_is_not_shipped_is_looked_for_among_the_trained(package: Path, run: Run, folder: Path) -> None:
+def test_what_is_not_shipped_is_looked_for_among_the_trained(
+    package: Path, run: Run, folder: Path
+) -> None:
     (package / "digits.safetensors").unlink()
     assert run("path", "digits")[0] == 2
     (folder / "zoo").mkdir()
@@ -274,7 +292,9 @@ def test_training_writes_where_the_path_is(folder: Path, run: Run) -> None:
     notes, data = notes_of(path), load_inputs("digits")
     assert data.y is not None
     assert notes["recipe"] == {"data": "digits"} | asdict(TINY.training)
-    assert notes["accuracy"] == pytest.approx(mean_accuracy(path, data.x.numpy(), data.y.numpy()), abs=1e-12)
+    assert notes["accuracy"] == pytest.approx(
+        mean_accuracy(path, data.x.numpy(), data.y.numpy()), abs=1e-12
+    )
     assert notes["accuracy"] > 0.3  # 0.1 is chance
     assert notes["std"] == float(posterior.std.median())
     assert [epoch["number"] for epoch in notes["log"]] == [1, 2]
@@ -290,16 +310,22 @@ def test_training_elsewhere(folder: Path, run: Run) -> None:
     assert run("path", "tiny")[0] == 2
 
 
-def test_a_user_s_networks_are_in_the_cache_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_s_networks_are_in_the_cache_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BNNCERT_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert zoo.trained_path("1x256") == tmp_path / "bnncert" / "zoo" / "1x256.safetensors"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert zoo.trained_path("1x256") == tmp_path / ".cache" / "bnncert" / "zoo" / "1x256.safetensors"
+    assert (
+        zoo.trained_path("1x256") == tmp_path / ".cache" / "bnncert" / "zoo" / "1x256.safetensors"
+    )
 
 
-def test_an_interrupted_training_goes_on(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_training_goes_on(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the same bytes as without the interruption, and without doing the first epoch again."""
     epoch, begun = training._epoch, list[int]()
 
@@ -318,10 +344,14 @@ def test_an_interrupted_training_goes_on(folder: Path, run: Run, monkeypatch: py
     assert begun == [1, 2, 2]
     assert [path.name for path in (folder / "zoo").iterdir()] == ["tiny.safetensors"]
     fit_recipe(TINY, folder / "whole.safetensors")
-    assert (folder / "whole.safetensors").read_bytes() == (folder / "zoo" / "tiny.safetensors").read_bytes()
+    assert (folder / "whole.safetensors").read_bytes() == (
+        folder / "zoo" / "tiny.safetensors"
+    ).read_bytes()
 
 
-def test_another_recipe_does_not_go_on(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_recipe_does_not_go_on(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Killed(BaseException):
         pass
 
@@ -339,8 +369,14 @@ def test_another_recipe_does_not_go_on(folder: Path, run: Run, monkeypatch: pyte
 
 MISTAKES = {
     "unknown path": (["path", "3x50"], "the zoo has no network '3x50'; it has digits, 1x128, "),
-    "unknown training": (["train", "3x50"], "the zoo has no network '3x50'; it has digits, 1x128, "),
-    "not trained": (["path", "1x256"], "1x256 is not shipped and not trained yet; run: bnncert zoo train 1x256\n"),
+    "unknown training": (
+        ["train", "3x50"],
+        "the zoo has no network '3x50'; it has digits, 1x128, ",
+    ),
+    "not trained": (
+        ["path", "1x256"],
+        "1x256 is not shipped and not trained yet; run: bnncert zoo train 1x256\n",
+    ),
     "unknown device": (["train", "tiny", "--device", "tpu"], "device 'tpu' is not known"),
     "no such folder": (["train", "tiny", "--out", "no/where/p.safetensors"], "folder that exists"),
     "no name": (["path"], "Missing argument"),
@@ -376,7 +412,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def test_a_wrong_ending_is_noticed_before_training(folder: Path, run: Run, begun: list[int]) -> None:
+def test_a_wrong_ending_is_noticed_before_training(
+    folder: Path, run: Run, begun: list[int]
+) -> None:
     code, _, error = run("train", "tiny", "--out", folder / "p.npz")
     assert (code, error.count("\n")) == (2, 1)
     assert ".safetensors" in error
@@ -410,7 +448,9 @@ def listed(run: Run, columns: int, monkeypatch: pytest.MonkeyPatch) -> tuple[lis
     monkeypatch.setenv("COLUMNS", str(columns))
     code, text, error = run("list")
     assert (code, error) == (0, "")
-    return [line.strip() for line in text.splitlines() if line.split()[:1] and line.split()[0] in ZOO], text
+    return [
+        line.strip() for line in text.splitlines() if line.split()[:1] and line.split()[0] in ZOO
+    ], text
 
 
 @pytest.mark.usefixtures("folder")

@@ -47,7 +47,9 @@ _ROOMS = {
     "model.box": "Box",
     "model.network": "Network Residual mlp",
     "model.problem": "Problem",
-    "model.specification": ("Region Specification ball class_robust explicit_box half_space output_interval"),
+    "model.specification": (
+        "Region Specification ball class_robust explicit_box half_space output_interval"
+    ),
     "posteriors": "Posterior",
     "results.rows": "Decision Result Status",
     "results.sequence": "Decisions Results",

@@ -198,7 +198,9 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
         claim = _claim(prediction)
         own = spec[i : i + 1]
         known = kind == MEAN or claim["lower"] > 0 or claim["upper"] < 1 or claim["gap"] > -1
-        certificate = certificate_for(digests, own, claim, prediction.evidence, found) if known else None
+        certificate = (
+            certificate_for(digests, own, claim, prediction.evidence, found) if known else None
+        )
         label, predicted = observed[i]
         decisions.append(
             Decision(

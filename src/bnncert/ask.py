@@ -37,7 +37,9 @@ def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
     if question.eps:
         x, y, eps = repeated(question, x, y)
     elif data.eps is None:
-        raise InputError("no radius is given; add --eps, or an array 'eps' to the .npz of the inputs")
+        raise InputError(
+            "no radius is given; add --eps, or an array 'eps' to the .npz of the inputs"
+        )
     else:
         eps = data.eps[indices]
     spec = specification(question, network, x, y, eps, data.image)
@@ -60,7 +62,9 @@ def specification(
         ends = (y.double() - question.tolerance, y.double() + question.tolerance)
         return output_interval(region, *ends, network.outputs)
     if y.is_floating_point():
-        raise InputError("labels are not whole numbers; give classes, or certify a regression with a tolerance")
+        raise InputError(
+            "labels are not whole numbers; give classes, or certify a regression with a tolerance"
+        )
     return class_robust(region, y, network.outputs, question.target)
 
 

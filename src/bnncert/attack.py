@@ -26,7 +26,9 @@ class Attack:
     margins: Tensor
 
 
-def pgd(problem: Problem, weights: Tensor, start: Tensor | None = None, steps: int = 40, seed: int = 0) -> Attack:
+def pgd(
+    problem: Problem, weights: Tensor, start: Tensor | None = None, steps: int = 40, seed: int = 0
+) -> Attack:
     """Lower the rows of each network weights[s] over each region.
 
     From the clean input towards each of the few smallest rows there, then from a random start and from `start`
@@ -39,13 +41,17 @@ def pgd(problem: Problem, weights: Tensor, start: Tensor | None = None, steps: i
     best = Attack(region.center.expand(shape), clean.amin(-1))
     order = clean.argsort(-1)
     for target in range(min(TARGETS, order.shape[-1])):
-        best = _descend(problem, weights, best, region.center.expand(shape), order[..., target], steps)
+        best = _descend(
+            problem, weights, best, region.center.expand(shape), order[..., target], steps
+        )
     for x in (_random_start(region, seed), *(() if start is None else (start,))):
         best = _descend(problem, weights, best, x.expand(shape), None, steps)
     return best
 
 
-def surviving(problem: Problem, weights: Tensor, seed: int = 0, start: Tensor | None = None) -> tuple[float, float]:
+def surviving(
+    problem: Problem, weights: Tensor, seed: int = 0, start: Tensor | None = None
+) -> tuple[float, float]:
     """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive the attack.
 
     start: points [B, *shape] of the regions, known counterexamples say, from which attacks go on too.
@@ -57,12 +63,16 @@ def surviving(problem: Problem, weights: Tensor, seed: int = 0, start: Tensor | 
         clean = problem[part].margins(weights).amin(-1) > 0
         return torch.stack([clean.double().sum(), (found.margins > 0).double().sum()])
 
-    totals = torch.stack(in_batches(attack, len(problem), each, weights.device)).sum(0) / (len(weights) * len(problem))
+    totals = torch.stack(in_batches(attack, len(problem), each, weights.device)).sum(0) / (
+        len(weights) * len(problem)
+    )
     clean, attacked = totals.tolist()
     return clean, attacked
 
 
-def _descend(problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int) -> Attack:
+def _descend(
+    problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int
+) -> Attack:
     """Follow the given row [S, B] of each problem, or its smallest one, and keep the worst points seen."""
     region = problem.specification.region
     for step in range(steps + 1):
@@ -92,7 +102,9 @@ def _into_ball(region: Region, offset: Tensor) -> Tensor:
 
 def _inner_radius(region: Region) -> Tensor:
     """Of balls [B] whose points stay inside the region's when they are rounded, once as offsets, once at the centre."""
-    largest = (region.center.abs() + region.eps.reshape(-1, *[1] * (region.center.dim() - 1))).flatten(1)
+    largest = (
+        region.center.abs() + region.eps.reshape(-1, *[1] * (region.center.dim() - 1))
+    ).flatten(1)
     rounding = 4 * UNIT * _length(region.norm, largest).squeeze(-1)
     return (region.eps * SHRINK - rounding).clamp_min(0)
 
@@ -114,7 +126,9 @@ def _random_start(region: Region, seed: int) -> Tensor:
     return project(region, (region.center + radius * noise.to(radius)).unsqueeze(0))[0]
 
 
-def _margins_and_gradient(problem: Problem, weights: Tensor, x: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+def _margins_and_gradient(
+    problem: Problem, weights: Tensor, x: Tensor, rows: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The smallest row [S, B] at x, and the gradient of the followed row."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
@@ -131,13 +145,19 @@ def _step(region: Region, gradient: Tensor, rate: float) -> Tensor:
         return rate * (region.box.upper - region.box.lower) / 2 * gradient.sign()
     flat = gradient.flatten(2)
     if region.norm == "l1":
-        flat = torch.where(flat.abs() >= flat.abs().quantile(0.95, -1, keepdim=True), flat.sign(), 0.0)
+        flat = torch.where(
+            flat.abs() >= flat.abs().quantile(0.95, -1, keepdim=True), flat.sign(), 0.0
+        )
     length = _length(region.norm, flat)
-    return (rate * region.eps.unsqueeze(-1) * flat / length.clamp_min(1e-300)).reshape(gradient.shape)
+    return (rate * region.eps.unsqueeze(-1) * flat / length.clamp_min(1e-300)).reshape(
+        gradient.shape
+    )
 
 
 def _length(norm: str, vectors: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(vectors, 1 if norm == "l1" else 2, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(
+        vectors, 1 if norm == "l1" else 2, dim=-1, keepdim=True
+    )
     return length
 
 

@@ -83,7 +83,9 @@ def load_inputs(source: str | Path, split: str = "test") -> Dataset:
         return _published(name, split)
     if not path.is_file():
         known = ", ".join(["digits", *PUBLISHED])
-        raise InputError(f"inputs {name!r} are neither a data set ({known}) nor a file; check the name or path")
+        raise InputError(
+            f"inputs {name!r} are neither a data set ({known}) nor a file; check the name or path"
+        )
     return _from_file(path)
 
 
@@ -95,11 +97,15 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """
     content = _gunzip(path)
     if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
-        raise InputError(f"{str(path)!r} does not start as an idx file of unsigned bytes; download it again")
+        raise InputError(
+            f"{str(path)!r} does not start as an idx file of unsigned bytes; download it again"
+        )
     start = 4 + 4 * content[3]
     shape = [int(size) for size in np.frombuffer(content[4:start], dtype=">u4")]
     if len(content) - start != math.prod(shape):
-        raise InputError(f"{str(path)!r} holds {len(content) - start} values for shape {shape}; download it again")
+        raise InputError(
+            f"{str(path)!r} holds {len(content) - start} values for shape {shape}; download it again"
+        )
     return np.frombuffer(content[start:], dtype=np.uint8).reshape(shape)
 
 
@@ -111,11 +117,17 @@ def read_cifar10(path: Path, batches: Sequence[str]) -> tuple[NDArray[np.uint8],
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(_gunzip(path))) as archive:
-            content = b"".join(_member(archive, f"cifar-10-batches-bin/{batch}.bin") for batch in batches)
+            content = b"".join(
+                _member(archive, f"cifar-10-batches-bin/{batch}.bin") for batch in batches
+            )
     except (tarfile.TarError, KeyError) as error:
-        raise InputError(f"{str(path)!r} is not the archive of CIFAR-10 ({error}); download it again") from error
+        raise InputError(
+            f"{str(path)!r} is not the archive of CIFAR-10 ({error}); download it again"
+        ) from error
     if len(content) % 3073:
-        raise InputError(f"{str(path)!r} holds {len(content)} bytes, not records of 3073; download it again")
+        raise InputError(
+            f"{str(path)!r} holds {len(content)} bytes, not records of 3073; download it again"
+        )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3073)
     return np.moveaxis(records[:, 1:].reshape(-1, 3, 32, 32), 1, -1), records[:, 0]
 
@@ -124,7 +136,9 @@ def _gunzip(path: Path) -> bytes:
     try:
         return gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{str(path)!r} is not a gzip file ({error}); download it again") from error
+        raise InputError(
+            f"{str(path)!r} is not a gzip file ({error}); download it again"
+        ) from error
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
@@ -140,7 +154,9 @@ def _read_idx_pair(paths: Sequence[Path]) -> tuple[Array, Array]:
 
 
 def _mnist(files: Mapping[str, str]) -> Published:
-    return Published("https://ossci-datasets.s3.amazonaws.com/mnist/", files, (28, 28), _read_idx_pair)
+    return Published(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/", files, (28, 28), _read_idx_pair
+    )
 
 
 def _fashion_mnist(files: Mapping[str, str], debian: Mapping[str, str]) -> Published:
@@ -154,7 +170,9 @@ def _fashion_mnist(files: Mapping[str, str], debian: Mapping[str, str]) -> Publi
 
 
 def _cifar10(*batches: str) -> Published:
-    archive = {"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"}
+    archive = {
+        "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+    }
     read = partial(_read_batches, batches=batches)
     return Published("https://www.cs.toronto.edu/~kriz/", archive, (32, 32, 3), read)
 
@@ -202,7 +220,9 @@ PUBLISHED: dict[str, dict[str, Published]] = {
         ),
     },
     "cifar10": {
-        "train": _cifar10("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
+        "train": _cifar10(
+            "data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"
+        ),
         "test": _cifar10("test_batch"),
     },
 }
@@ -213,10 +233,15 @@ def _digits(split: str) -> Dataset:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise InputError("data set 'digits' needs scikit-learn: pip install 'bnncert[data]'") from error
+        raise InputError(
+            "data set 'digits' needs scikit-learn: pip install 'bnncert[data]'"
+        ) from error
     digits = load_digits()
     part = slice(DIGITS_TRAIN) if split == "train" else slice(DIGITS_TRAIN, None)
-    x, y = torch.from_numpy(digits.images[part] / 16), torch.from_numpy(digits.target[part].astype(np.int64))
+    x, y = (
+        torch.from_numpy(digits.images[part] / 16),
+        torch.from_numpy(digits.target[part].astype(np.int64)),
+    )
     return Dataset("digits", x, y, image=True)
 
 
@@ -247,7 +272,9 @@ def _from_file(path: Path) -> Dataset:
 def _arrays(path: Path) -> tuple[Array, Array | None, Array | None]:
     arrays = read_arrays(path)
     if "x" not in arrays:
-        raise InputError(f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, x=..., y=...)")
+        raise InputError(
+            f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, x=..., y=...)"
+        )
     # A member of an .npz that is no array comes as bytes.
     return np.asarray(arrays["x"]), arrays.get("y"), arrays.get("eps")
 
@@ -275,7 +302,9 @@ def _verify(path: Path, sha256: str, repacked: str | None) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found not in (sha256, repacked):
-        raise InputError(f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; download it again or remove it")
+        raise InputError(
+            f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; download it again or remove it"
+        )
 
 
 @dataclass
@@ -288,7 +317,9 @@ class _Progress:
 
     def update(self, count: int) -> None:
         self.done += count
-        self._show(f"{self.file}: {self.done >> 20} of {self.total >> 20 if self.total else '?'} MiB")
+        self._show(
+            f"{self.file}: {self.done >> 20} of {self.total >> 20 if self.total else '?'} MiB"
+        )
 
     def reset(self) -> None:
         self.done = 0
@@ -314,7 +345,9 @@ def _downloaded(name: str, published: Published) -> list[Path]:
     try:
         for file, sha256 in published.files.items():
             download = pooch.HTTPDownloader(progressbar=_Progress(file), chunk_size=CHUNK)
-            pooch.retrieve(published.url + file, f"sha256:{sha256}", file, cache, downloader=download)
+            pooch.retrieve(
+                published.url + file, f"sha256:{sha256}", file, cache, downloader=download
+            )
         return [cache / file for file in published.files]
     except (OSError, ValueError) as error:  # no network or no cache; a hash that differs
         reason, files = " ".join(str(error).split()), " and ".join(published.files)
@@ -349,12 +382,18 @@ def _radii(where: str, eps: Array, count: int) -> Tensor:
 def _labels(where: str, y: Array, count: int) -> Tensor:
     y = np.asarray(y)
     if y.shape != (count,):
-        raise InputError(f"{where!r}: y has shape {y.shape}; give one label for each of the {count} inputs")
+        raise InputError(
+            f"{where!r}: y has shape {y.shape}; give one label for each of the {count} inputs"
+        )
     if np.issubdtype(y.dtype, np.floating) and np.isfinite(y).all():
         return torch.from_numpy(y.astype(np.float64))
     if not np.issubdtype(y.dtype, np.integer):
-        raise InputError(f"{where!r}: y is {y.dtype} or not finite; give integer class labels or finite targets")
+        raise InputError(
+            f"{where!r}: y is {y.dtype} or not finite; give integer class labels or finite targets"
+        )
     labels = torch.from_numpy(y.astype(np.int64))
     if not bool((labels >= 0).all()):
-        raise InputError(f"{where!r}: y holds a label outside 0 to 2⁶³ - 1; class labels start at 0")
+        raise InputError(
+            f"{where!r}: y holds a label outside 0 to 2⁶³ - 1; class labels start at 0"
+        )
     return labels

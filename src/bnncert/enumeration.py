@@ -72,7 +72,9 @@ def _decide(problem: Problem, samples: Tensor, seed: int) -> Networks:
 
 
 def _rows(problem: Problem, weights: Tensor, spec: Specification) -> Tensor:
-    return linear.row_bounds(problem.network, Box.point(weights), spec.region, spec.rows, spec.offsets)
+    return linear.row_bounds(
+        problem.network, Box.point(weights), spec.region, spec.rows, spec.offsets
+    )
 
 
 def _broken_row(problem: Problem, weights: Tensor, point: Tensor) -> int | None:

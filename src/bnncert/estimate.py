@@ -46,27 +46,39 @@ def estimate(problem: Problem, samples: int, seed: int, confidence: float = 0.99
     survived = torch.zeros(len(problem), dtype=torch.int64)
     central = pgd(problem, problem.posterior.center.unsqueeze(0), seed=seed).points[0]
     for first in range(0, samples, ATTACKED_AT_ONCE):
-        networks = sample(problem.posterior, min(ATTACKED_AT_ONCE, samples - first), seed, first=first)
+        networks = sample(
+            problem.posterior, min(ATTACKED_AT_ONCE, samples - first), seed, first=first
+        )
         proved = torch.stack([_verified(problem, weights) for weights in networks])
         broken = pgd(problem, networks, start=central, seed=seed).margins <= 0
         verified += proved.sum(0).cpu()
         survived += (proved | ~broken).sum(0).cpu()
     return [
-        Estimate(samples, v, s, confidence, _low(v, samples, confidence), _high(s, samples, confidence))
+        Estimate(
+            samples, v, s, confidence, _low(v, samples, confidence), _high(s, samples, confidence)
+        )
         for v, s in zip(verified.tolist(), survived.tolist(), strict=True)
     ]
 
 
 def _verified(problem: Problem, weights: Tensor) -> Tensor:
     spec = problem.specification
-    bounds = linear.row_bounds(problem.network, Box.point(weights), spec.region, spec.rows, spec.offsets)
+    bounds = linear.row_bounds(
+        problem.network, Box.point(weights), spec.region, spec.rows, spec.offsets
+    )
     return (bounds > 0).all(1)
 
 
 def _low(count: int, samples: int, confidence: float) -> float:
     """Clopper-Pearson: the probability at which `count` or more of `samples` is as unlikely as (1 - confidence) / 2."""
-    return 0.0 if count == 0 else float(betaincinv(count, samples - count + 1, (1 - confidence) / 2))
+    return (
+        0.0 if count == 0 else float(betaincinv(count, samples - count + 1, (1 - confidence) / 2))
+    )
 
 
 def _high(count: int, samples: int, confidence: float) -> float:
-    return 1.0 if count == samples else float(betainccinv(count + 1, samples - count, (1 - confidence) / 2))
+    return (
+        1.0
+        if count == samples
+        else float(betainccinv(count + 1, samples - count, (1 - confidence) / 2))
+    )

@@ -9,9 +9,9 @@ from bnncert.outcome import Method, Outcome
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.empirical import Empirical
 
-METHODS: dict[str, type[Concentration] | type[Enumeration] | type[Sampling] | type[PIE] | type[GIE]] = {
-    method.name: method for method in (Concentration, Enumeration, Sampling, PIE, GIE)
-}
+METHODS: dict[
+    str, type[Concentration] | type[Enumeration] | type[Sampling] | type[PIE] | type[GIE]
+] = {method.name: method for method in (Concentration, Enumeration, Sampling, PIE, GIE)}
 
 
 def default_method(posterior: Posterior) -> Method:
@@ -19,4 +19,14 @@ def default_method(posterior: Posterior) -> Method:
     return Enumeration() if isinstance(posterior, Empirical) else Concentration()
 
 
-__all__ = ["GIE", "METHODS", "PIE", "Concentration", "Enumeration", "Method", "Outcome", "Sampling", "default_method"]
+__all__ = [
+    "GIE",
+    "METHODS",
+    "PIE",
+    "Concentration",
+    "Enumeration",
+    "Method",
+    "Outcome",
+    "Sampling",
+    "default_method",
+]

@@ -56,7 +56,9 @@ class Question:
     """
 
     inputs: str
-    select: str = option(":", "Which inputs: START:STOP, one index, or a list 3,7,12.", kinds=(str,))
+    select: str = option(
+        ":", "Which inputs: START:STOP, one index, or a list 3,7,12.", kinds=(str,)
+    )
     eps: tuple[float, ...] = option(
         (),
         "Radius of the input region, or several: 0.01,0.02; else eps of the .npz.",
@@ -83,7 +85,9 @@ class Question:
         if isinstance(self.clip, tuple) and not self.clip[0] <= self.clip[1]:
             raise InputError(f"clip range {self.clip} is empty; give the smaller end first")
         if self.tolerance is not None and (self.target is not None or not self.tolerance >= 0):
-            raise InputError(f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class")
+            raise InputError(
+                f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class"
+            )
 
     def clip_of(self, image: bool) -> tuple[float, float] | None:
         """The range for inputs that are images, or not."""
@@ -106,7 +110,9 @@ def selection(text: str, count: int) -> list[int]:
     if len(set(indices)) < len(indices):
         raise InputError(f"select {text!r} names an input twice; give each once")
     if not indices or max(indices) >= count:
-        raise InputError(f"select {text!r} leaves the {count} inputs; give indices from 0 to {count - 1}")
+        raise InputError(
+            f"select {text!r} leaves the {count} inputs; give indices from 0 to {count - 1}"
+        )
     return indices
 
 

@@ -79,18 +79,30 @@ class BayesByBackprop:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
             if not getattr(self, name) >= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give a whole number of at least 1")
+                raise InputError(
+                    f"{name} is {getattr(self, name)}; give a whole number of at least 1"
+                )
         for name in ("learning_rate", "prior_std", "initial_std"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; give a positive number")
-        for name, choices in (("bayesian", BAYESIAN), ("schedule", SCHEDULES), ("augment", (False, True))):
+        for name, choices in (
+            ("bayesian", BAYESIAN),
+            ("schedule", SCHEDULES),
+            ("augment", (False, True)),
+        ):
             if getattr(self, name) not in choices:
-                raise InputError(f"{name} is {getattr(self, name)!r}; give {' or '.join(map(str, choices))}")
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; give {' or '.join(map(str, choices))}"
+                )
         if not 0 <= self.weight_decay < math.inf:
             raise InputError(f"weight_decay is {self.weight_decay}; give a number of at least 0")
         if not 0 <= self.kl_weight < math.inf:
-            raise InputError(f"kl_weight is {self.kl_weight}; give a number of at least 0 (1 is the ELBO)")
-        if not 0 <= self.seed < 2**32:  # the generator drops higher bits, so that two seeds would be one
+            raise InputError(
+                f"kl_weight is {self.kl_weight}; give a number of at least 0 (1 is the ELBO)"
+            )
+        if (
+            not 0 <= self.seed < 2**32
+        ):  # the generator drops higher bits, so that two seeds would be one
             raise InputError(f"seed is {self.seed}; give a whole number from 0 to 2³² - 1")
 
 
@@ -195,9 +207,15 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
     down, right = torch.randint(2 * SHIFT + 1, (2, count, 1), generator=generator, device=device)
     rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
     rows, columns = down + rows, right + torch.where(mirror, width - 1 - columns, columns)
-    places = rows.unsqueeze(-1) * (width + 2 * SHIFT) + columns.unsqueeze(-2)  # [batch, height, width] when padded
-    pixels = functional.pad(x, (SHIFT,) * 4).reshape(count, -1, (height + 2 * SHIFT) * (width + 2 * SHIFT))
-    return pixels.gather(2, places.flatten(1).unsqueeze(1).expand(-1, pixels.shape[1], -1)).reshape(x.shape)
+    places = rows.unsqueeze(-1) * (width + 2 * SHIFT) + columns.unsqueeze(
+        -2
+    )  # [batch, height, width] when padded
+    pixels = functional.pad(x, (SHIFT,) * 4).reshape(
+        count, -1, (height + 2 * SHIFT) * (width + 2 * SHIFT)
+    )
+    return pixels.gather(2, places.flatten(1).unsqueeze(1).expand(-1, pixels.shape[1], -1)).reshape(
+        x.shape
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,17 +285,30 @@ def _start(network: Network, recipe: BayesByBackprop, device: str) -> _Run:
     return _Run(q, torch.optim.Adam([q.mean, q.rho], lr=recipe.learning_rate), order, [])
 
 
-def _initial(network: Network, recipe: BayesByBackprop, generator: torch.Generator, device: str) -> _Variational:
+def _initial(
+    network: Network, recipe: BayesByBackprop, generator: torch.Generator, device: str
+) -> _Variational:
     """Means N(0, 2 / terms of a sum) (He et al. 2015) for weights and 0 for biases; softplus(rho) = std everywhere."""
-    mean, random = torch.zeros(network.size, dtype=torch.float32), torch.zeros(network.size, dtype=torch.bool)
-    for layer, means, flags in zip(network.layers, network.split(mean), network.split(random), strict=True):
+    mean, random = (
+        torch.zeros(network.size, dtype=torch.float32),
+        torch.zeros(network.size, dtype=torch.bool),
+    )
+    for layer, means, flags in zip(
+        network.layers, network.split(mean), network.split(random), strict=True
+    ):
         if isinstance(layer, Dense | Conv2d):
-            terms = layer.inputs if isinstance(layer, Dense) else layer.in_channels * math.prod(layer.kernel)
+            terms = (
+                layer.inputs
+                if isinstance(layer, Dense)
+                else layer.in_channels * math.prod(layer.kernel)
+            )
             means[0].normal_(0, math.sqrt(2 / terms), generator=generator)
         for flag in flags:
             flag.fill_(_is_random(layer, recipe.bayesian))
     std = recipe.initial_std
-    rho = torch.full_like(mean, std + math.log(-math.expm1(-std)))  # log(exp(std) - 1) without overflow
+    rho = torch.full_like(
+        mean, std + math.log(-math.expm1(-std))
+    )  # log(exp(std) - 1) without overflow
     seed = int(torch.randint(2**32, (), generator=generator))
     noise = torch.Generator(device).manual_seed(seed)
     mean, rho = mean.to(device).requires_grad_(), rho.to(device).requires_grad_()
@@ -287,7 +318,9 @@ def _initial(network: Network, recipe: BayesByBackprop, generator: torch.Generat
 def _epoch(run: _Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
     """One step of the optimiser for each batch, the examples in a new order; only the end waits for the device."""
     before, count = len(run.history), len(x)
-    batches = torch.split(torch.randperm(count, generator=run.order).to(x.device), recipe.batch_size)
+    batches = torch.split(
+        torch.randperm(count, generator=run.order).to(x.device), recipe.batch_size
+    )
     totals = torch.zeros(3, dtype=torch.float64, device=x.device)
     for i, batch in enumerate(batches):
         done = (before + i / len(batches)) / recipe.epochs
@@ -333,22 +366,35 @@ def _identity(network: Network, x: Tensor, y: Tensor, recipe: BayesByBackprop) -
 
 
 def _save(path: Path, run: _Run, identity: dict[str, Any]) -> None:
-    tensors = {"mean": run.q.mean, "rho": run.q.rho, "order": run.order.get_state(), "noise": run.q.noise.get_state()}
+    tensors = {
+        "mean": run.q.mean,
+        "rho": run.q.rho,
+        "order": run.order.get_state(),
+        "noise": run.q.noise.get_state(),
+    }
     for i, state in run.optimiser.state_dict()["state"].items():
         tensors |= {f"{name}_{i}": state[name] for name in ADAM}
-    write_tensors(path, {"schema": SCHEMA, **identity, "history": [asdict(epoch) for epoch in run.history]}, tensors)
+    write_tensors(
+        path,
+        {"schema": SCHEMA, **identity, "history": [asdict(epoch) for epoch in run.history]},
+        tensors,
+    )
 
 
 def _resume(path: Path, run: _Run, identity: dict[str, Any]) -> None:
     """The fresh run put where the checkpoint was written, if there is one."""
     if not path.parent.is_dir():
-        raise InputError(f"checkpoint {str(path)!r} would be in a folder that does not exist; make it first")
+        raise InputError(
+            f"checkpoint {str(path)!r} would be in a folder that does not exist; make it first"
+        )
     if not path.exists():
         return
     header, tensors = read_tensors(path, SCHEMA)
     other = [name for name, value in identity.items() if header.get(name) != value]
     if other:
-        raise InputError(f"checkpoint {str(path)!r} is of another {' and '.join(other)}; remove it to start anew")
+        raise InputError(
+            f"checkpoint {str(path)!r} is of another {' and '.join(other)}; remove it to start anew"
+        )
     with torch.no_grad():
         run.q.mean.copy_(tensors["mean"])
         run.q.rho.copy_(tensors["rho"])
@@ -362,7 +408,9 @@ def _resume(path: Path, run: _Run, identity: dict[str, Any]) -> None:
 def _check_network(network: Network, recipe: BayesByBackprop) -> None:
     """Layers of the kind that the recipe asks for, and inputs that it can augment."""
     if not any(_is_random(layer, recipe.bayesian) for layer in network.layers):
-        raise InputError(f"bayesian is {recipe.bayesian!r}, but the network has no Dense layer; give all")
+        raise InputError(
+            f"bayesian is {recipe.bayesian!r}, but the network has no Dense layer; give all"
+        )
     if recipe.augment and len(network.input_shape) not in (2, 3):
         raise InputError(
             f"augment is for images, [height, width] or [channels, height, width]; "
@@ -374,10 +422,16 @@ def _check_examples(network: Network, x: Tensor, y: Tensor) -> None:
     """Inputs that fit the network, and for each one class label of its outputs."""
     shape = tuple(x.shape[1:])
     if shape != network.input_shape:
-        raise InputError(f"inputs have shape {shape}, the network takes {network.input_shape}; reshape them")
+        raise InputError(
+            f"inputs have shape {shape}, the network takes {network.input_shape}; reshape them"
+        )
     if not bool(x.isfinite().all()):
         raise InputError("inputs hold NaN or infinity; every entry must be finite")
     if y.dim() != 1 or len(y) != len(x) or len(y) == 0:
-        raise InputError(f"labels have shape {tuple(y.shape)} for {len(x)} inputs; give one label for each input")
+        raise InputError(
+            f"labels have shape {tuple(y.shape)} for {len(x)} inputs; give one label for each input"
+        )
     if y.is_floating_point() or not 0 <= int(y.min()) <= int(y.max()) < network.outputs:
-        raise InputError(f"labels must be integers from 0 to {network.outputs - 1}, one class for each output")
+        raise InputError(
+            f"labels must be integers from 0 to {network.outputs - 1}, one class for each output"
+        )

@@ -40,19 +40,29 @@ def run(target: Path, posterior: Path, as_json: bool) -> int:
     found = {verdict.status for verdict in verdicts}
     status = next((status for status in (REJECT, ERROR) if status in found), ACCEPT)
     if as_json:
-        print(json.dumps({"verdict": status, "certificates": [asdict(verdict) for verdict in verdicts]}, indent=1))
+        print(
+            json.dumps(
+                {"verdict": status, "certificates": [asdict(verdict) for verdict in verdicts]},
+                indent=1,
+            )
+        )
     else:
         for verdict in verdicts:
             print(_line(verdict))
         if len(verdicts) > 1:
-            counts = ", ".join(f"{sum(v.status == s for v in verdicts)} {s}" for s in (ACCEPT, REJECT, ERROR))
+            counts = ", ".join(
+                f"{sum(v.status == s for v in verdicts)} {s}" for s in (ACCEPT, REJECT, ERROR)
+            )
             print(f"{status}: {counts}")
     return EXIT_CODES[status]
 
 
 def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
     if not (target.is_dir() or target.is_file() or target.parent.is_file()):
-        raise CannotCheck("unreadable", f"{str(target)!r} does not exist; name a certificate or a folder of results")
+        raise CannotCheck(
+            "unreadable",
+            f"{str(target)!r} does not exist; name a certificate or a folder of results",
+        )
     model = read_model(posterior)
     if not target.is_dir():
         return [check_certificate(target, model)]
@@ -61,7 +71,10 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
     if not count:
         raise CannotCheck("unreadable", f"nothing in {str(target)!r} speaks of this posterior")
     if count < len(results):
-        print(f"{len(results) - count} results speak of other posteriors and are not checked", file=sys.stderr)
+        print(
+            f"{len(results) - count} results speak of other posteriors and are not checked",
+            file=sys.stderr,
+        )
     return list(_with_progress(check_results(target, results, model), count))
 
 
@@ -70,7 +83,11 @@ def _with_progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]
     for done, verdict in enumerate(verdicts, 1):
         if sys.stderr.isatty():
             bar = "#" * (WIDTH * done // total)
-            print(f"\rchecking [{bar:<{WIDTH}}] {done}/{total}", end="\n" if done == total else "", file=sys.stderr)
+            print(
+                f"\rchecking [{bar:<{WIDTH}}] {done}/{total}",
+                end="\n" if done == total else "",
+                file=sys.stderr,
+            )
         yield verdict
 
 
@@ -80,12 +97,16 @@ def _line(verdict: Verdict) -> str:
         words.append(f"{verdict.code}: {verdict.message}")
     elif verdict.claimed:
         ahead = "" if verdict.gap is None else f", ahead by {verdict.gap!r}"
-        bounds = f"{verdict.claimed[0]!r} <= {NAMES[verdict.quantity]} <= {verdict.claimed[1]!r}{ahead}"
+        bounds = (
+            f"{verdict.claimed[0]!r} <= {NAMES[verdict.quantity]} <= {verdict.claimed[1]!r}{ahead}"
+        )
         words.append(f"{bounds}: {verdict.question}")
     else:
         words.append(verdict.message)
     # A file's name must not look like a verdict of its own, and any terminal must be able to show it.
-    return "".join(c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in "  ".join(words))
+    return "".join(
+        c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in "  ".join(words)
+    )
 
 
 def main() -> None:
@@ -99,8 +120,12 @@ def main() -> None:
         type=Path,
         help="a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl",
     )
-    parser.add_argument("--posterior", type=Path, required=True, help="the posterior: .safetensors or .npz")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with every verdict")
+    parser.add_argument(
+        "--posterior", type=Path, required=True, help="the posterior: .safetensors or .npz"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object with every verdict"
+    )
     arguments = parser.parse_args()
     sys.exit(run(arguments.target, arguments.posterior, arguments.json))
 

@@ -29,9 +29,14 @@ class Lines:
     upper: Array
 
 
-def lines(activation: Activation, l: Array, u: Array, lower_slope: Array, upper_slope: Array) -> Lines:
+def lines(
+    activation: Activation, l: Array, u: Array, lower_slope: Array, upper_slope: Array
+) -> Lines:
     """The lines with these slopes [n] or [rows, n]."""
-    below, above = _intercept(activation, lower_slope, l, u), -_intercept(activation, upper_slope, -u, -l, mirror=True)
+    below, above = (
+        _intercept(activation, lower_slope, l, u),
+        -_intercept(activation, upper_slope, -u, -l, mirror=True),
+    )
     return Lines(lower_slope, below, upper_slope, above)
 
 
@@ -56,11 +61,15 @@ def default_slopes(activation: Activation, l: Array, u: Array) -> tuple[Array, A
     return scale * _tangent(rate * l, rate * u), scale * _tangent(-rate * u, -rate * l)
 
 
-def _intercept(activation: Activation, slope: Array, l: Array, u: Array, mirror: bool = False) -> Array:
+def _intercept(
+    activation: Activation, slope: Array, l: Array, u: Array, mirror: bool = False
+) -> Array:
     """min over [l, u] of f(z) - slope z from below; `mirror`: of -f(-z) instead of f(z)."""
     if activation.slope is None:  # a curve
         sign = -1 if mirror else 1
-        found = np.frompyfunc(lambda a, lo, hi: _curve_intercept(activation.traits.curve, sign, a, lo, hi), 3, 1)
+        found = np.frompyfunc(
+            lambda a, lo, hi: _curve_intercept(activation.traits.curve, sign, a, lo, hi), 3, 1
+        )
         return np.asarray(found(slope, l, u), np.float64)
     bent = _bent_down_mirrored if mirror else _bent_down
     ends = [down(bent(activation.slope, z) - up(slope * z)) for z in (l, u)]
@@ -110,7 +119,9 @@ def _curve_intercept(curve: Curve, sign: int, slope: float, l: float, u: float) 
 
 def _tangent(l: Array, u: Array) -> Array:
     """The best lower slope for tanh: the chord where it stays below, else the tangent at the middle or to (u, f(u))."""
-    chord = np.where(u - l > 1e-6, (np.tanh(u) - np.tanh(l)) / np.maximum(u - l, 1e-6), _steepness(u))
+    chord = np.where(
+        u - l > 1e-6, (np.tanh(u) - np.tanh(l)) / np.maximum(u - l, 1e-6), _steepness(u)
+    )
     left, right = np.minimum(l, 0.0), np.zeros_like(l)
     for _ in range(40):
         d = (left + right) / 2

@@ -86,4 +86,6 @@ def require_ieee_arithmetic() -> None:
     # By their bits: where subnormals are read as 0, they also compare as equal to it.
     honest = ((tiny * 1.0).view(np.int64) == 1).all() and ((tiny + tiny).view(np.int64) == 2).all()
     if not (honest and (one @ one.T)[0, 0] >= 1 and float((one @ np.ones(2))[0]) == 1 + 2.0**-52):
-        raise CannotCheck("arithmetic", "float64 arithmetic is not IEEE 754 here: subnormals or digits are lost")
+        raise CannotCheck(
+            "arithmetic", "float64 arithmetic is not IEEE 754 here: subnormals or digits are lost"
+        )

@@ -33,7 +33,12 @@ from bnncert_check.verdict import (
 
 SCHEMA = "bnncert-certificate/1"
 READ = ("schema", "kind", "claim", "digests", "region", "evidence")
-NOT_READ = ("method", "bound_calls", "seed", "versions")  # how the claim was found; nothing rests on it
+NOT_READ = (
+    "method",
+    "bound_calls",
+    "seed",
+    "versions",
+)  # how the claim was found; nothing rests on it
 
 
 def check_certificate(path: Path, model: Model) -> Verdict:
@@ -49,7 +54,10 @@ def examine(path: Path, model: Model) -> tuple[Verdict, Question | None]:
         with ctx.workprec(BITS), np.errstate(all="ignore"):
             require_ieee_arithmetic()
             file = read_safetensors(path, SCHEMA)
-            header, tensors = members(file.header, "the header", READ, NOT_READ), Tensors(file.arrays, file.size)
+            header, tensors = (
+                members(file.header, "the header", READ, NOT_READ),
+                Tensors(file.arrays, file.size),
+            )
             kind = _kind(header["kind"])
             quantity = QUANTITIES[kind]
             claimed, gap = _claim(header["claim"], quantity)
@@ -82,7 +90,10 @@ def _kind(value: Any) -> str:
 def _claim(value: Any, quantity: str) -> tuple[Bounds, float | None]:
     """Lower and upper bound, and for softmax the gap."""
     names = ("lower", "upper", "gap") if quantity == SOFTMAX else ("lower", "upper")
-    found = {name: exact(end, f"the claimed {name}") for name, end in members(value, "the claim", names).items()}
+    found = {
+        name: exact(end, f"the claimed {name}")
+        for name, end in members(value, "the claim", names).items()
+    }
     lower, upper, gap = found["lower"], found["upper"], found.get("gap")
     within = quantity == MEAN or (lower >= 0 and upper <= 1)
     if not (within and lower <= upper and -1 <= (gap or 0) <= 1):
@@ -101,7 +112,9 @@ def _compare(claimed: Bounds, gap: float | None, support: Support, quantity: str
         message = f"claimed {quantity} >= {claimed[0]!r}, supported is {support.lower!r}"
         raise Rejected("probability-too-high", message)
     if not claimed[1] >= support.upper:
-        raise Rejected("upper-too-low", f"claimed {quantity} <= {claimed[1]!r}, supported is {support.upper!r}")
+        raise Rejected(
+            "upper-too-low", f"claimed {quantity} <= {claimed[1]!r}, supported is {support.upper!r}"
+        )
     if gap is not None and not gap <= support.lead:
         raise Rejected("gap-too-high", f"claimed a lead of {gap!r}, supported is {support.lead!r}")
 

@@ -62,7 +62,10 @@ def room(size: int) -> int:
 
 def require_room(needed: int, size: int, what: str) -> None:
     if needed > room(size):
-        raise CannotCheck("too-large", f"{what} would take {needed >> 20} MiB; files of {size} bytes may take less")
+        raise CannotCheck(
+            "too-large",
+            f"{what} would take {needed >> 20} MiB; files of {size} bytes may take less",
+        )
 
 
 def read_safetensors(path: Path, schema: str) -> File:
@@ -86,7 +89,10 @@ def _member(path: Path) -> bytes:
     """A file in a bundle, named as if the bundle, a zip archive that compresses nothing, were a folder."""
     with zipfile.ZipFile(path.parent) as bundle:
         entry = bundle.getinfo(path.name)
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > path.parent.stat().st_size:
+        if (
+            entry.compress_type != zipfile.ZIP_STORED
+            or entry.file_size > path.parent.stat().st_size
+        ):
             raise ValueError("it is compressed or too large")
         return bundle.read(entry)
 
@@ -115,7 +121,11 @@ def strict_json(text: str) -> Any:
 def _tensor(entry: dict[str, Any], data: memoryview) -> NDArray[Any]:
     if entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError("a tensor is not described by dtype, shape and offsets")
-    dtype, shape, (start, stop) = np.dtype(DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
+    dtype, shape, (start, stop) = (
+        np.dtype(DTYPES[entry["dtype"]]),
+        entry["shape"],
+        entry["data_offsets"],
+    )
     # Also an array without entries has sizes, and what they say may be allocated elsewhere.
     if not all(type(n) is int and 0 <= n <= len(data) for n in (*shape, start, stop)):
         raise ValueError("a tensor lies outside the file")
@@ -140,8 +150,16 @@ def read_npz(path: Path) -> tuple[Arrays, int]:
     with reading(f"{str(path)!r} is not an .npz of plain arrays"):
         size = regular(path).stat().st_size
         with zipfile.ZipFile(path) as archive:
-            require_room(sum(entry.file_size for entry in archive.infolist()), size, f"unpacking {str(path)!r}")
-            entries = [(found[1], entry) for entry in archive.infolist() if (found := MEMBER.fullmatch(entry.filename))]
+            require_room(
+                sum(entry.file_size for entry in archive.infolist()),
+                size,
+                f"unpacking {str(path)!r}",
+            )
+            entries = [
+                (found[1], entry)
+                for entry in archive.infolist()
+                if (found := MEMBER.fullmatch(entry.filename))
+            ]
             if len({name for name, _ in entries}) < len(entries):
                 raise ValueError("an array occurs twice")
             return {name: _array(archive, entry) for name, entry in entries}, size
@@ -163,7 +181,12 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     if type(described) is not dict or described.keys() != {"descr", "fortran_order", "shape"}:
         raise ValueError("an array is not described by type, order and shape")
     kind, shape, fortran = described["descr"], described["shape"], described["fortran_order"]
-    if type(kind) is not str or not NPY_TYPES.fullmatch(kind) or type(shape) is not tuple or type(fortran) is not bool:
+    if (
+        type(kind) is not str
+        or not NPY_TYPES.fullmatch(kind)
+        or type(shape) is not tuple
+        or type(fortran) is not bool
+    ):
         raise ValueError("an array does not hold plain numbers or text")
     dtype = np.dtype(kind)
     if not all(type(n) is int and 0 <= n <= len(content) for n in shape):

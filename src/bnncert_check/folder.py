@@ -18,14 +18,36 @@ from bnncert_check.files import digest, read_lines, reading, strict_json
 from bnncert_check.grammar import exact, listed, members, number, whole, word
 from bnncert_check.model import Model
 from bnncert_check.question import Question
-from bnncert_check.verdict import ACCEPT, MEAN, P_SAFE, SOFTMAX, CannotCheck, Reason, Rejected, Verdict
+from bnncert_check.verdict import (
+    ACCEPT,
+    MEAN,
+    P_SAFE,
+    SOFTMAX,
+    CannotCheck,
+    Reason,
+    Rejected,
+    Verdict,
+)
 
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
 # Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
-ALSO = ("target", "answer", "at_least", "estimate", "posterior", "name", "config", "reason", "input", "spec")
-DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?")  # no power that takes for ever
+ALSO = (
+    "target",
+    "answer",
+    "at_least",
+    "estimate",
+    "posterior",
+    "name",
+    "config",
+    "reason",
+    "input",
+    "spec",
+)
+DECIMAL = re.compile(
+    r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
+)  # no power that takes for ever
 STATUSES = ("certified", "unverified", "misclassified", "error")
 DECIDED, UNDECIDED = "decided", "undecided"
 ANSWERS = ("unsat", "sat", "unknown")
@@ -67,7 +89,9 @@ class Line:
 
     def identity(self, model: Model) -> tuple[Any, ...]:
         """What no other line may be about: this posterior, an input, a radius, rivals and a method."""
-        alone = self.target is None and self.label in (0, 1) and model.outputs == 2  # one rival is all of them
+        alone = (
+            self.target is None and self.label in (0, 1) and model.outputs == 2
+        )  # one rival is all of them
         return self.index, self.eps, 1 - (self.label or 0) if alone else self.target, self.method
 
     @property
@@ -95,7 +119,11 @@ def _file(folder: Path) -> Path:
 
 
 def _line(value: Any, where: str, decisions: bool) -> Line:
-    found = members(value, where, OF_DECISIONS, ()) if decisions else members(value, where, OF_RESULTS, ALSO)
+    found = (
+        members(value, where, OF_DECISIONS, ())
+        if decisions
+        else members(value, where, OF_RESULTS, ALSO)
+    )
 
     def optional(name: str, read: Any, *arguments: Any) -> Any:
         given = found.get(name)
@@ -106,8 +134,12 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         label=optional("label", whole, 0),
         target=optional("target", whole, 0),
         predicted=optional("predicted", whole, 0),
-        status=word(found["status"], f"status of {where}", (DECIDED, UNDECIDED) if decisions else STATUSES),
-        quantity=word(found["quantity"], f"quantity of {where}", (SOFTMAX, MEAN)) if decisions else P_SAFE,
+        status=word(
+            found["status"], f"status of {where}", (DECIDED, UNDECIDED) if decisions else STATUSES
+        ),
+        quantity=word(found["quantity"], f"quantity of {where}", (SOFTMAX, MEAN))
+        if decisions
+        else P_SAFE,
         lower=number(found["lower"], f"lower of {where}"),
         upper=number(found["upper"], f"upper of {where}"),
         gap=optional("gap", number),
@@ -140,11 +172,20 @@ def _spec(value: Any, where: str) -> Spec:
     norm, eps = word(found["norm"], f"norm of {where}"), exact(found["eps"], f"eps of {where}")
     clip, interval = None, None
     if found["clip"] is not None:
-        low, high = (number(end, f"clip of {where}") for end in listed(found["clip"], f"clip of {where}", 2))
+        low, high = (
+            number(end, f"clip of {where}") for end in listed(found["clip"], f"clip of {where}", 2)
+        )
         clip = low, high
     if classes:
         label, target = whole(found["label"], f"label of {where}", 0), found["target"]
-        return Spec(norm, eps, clip, label, None if target is None else whole(target, f"target of {where}", 0), None)
+        return Spec(
+            norm,
+            eps,
+            clip,
+            label,
+            None if target is None else whole(target, f"target of {where}", 0),
+            None,
+        )
     y, tolerance = (exact(found[name], f"{name} of {where}") for name in names)
     interval = y - tolerance, y + tolerance
     return Spec(norm, eps, clip, None, None, interval)
@@ -173,7 +214,9 @@ def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) ->
         _require_consistent(line, model.outputs)
         if line.certificate is None:
             if not line.claims_nothing:
-                raise Rejected("certificate-missing", "the line claims something and names no certificate")
+                raise Rejected(
+                    "certificate-missing", "the line claims something and names no certificate"
+                )
             return verdict
         certificate = _inside(path.parent, line.certificate)
         _require_new(_identity(certificate), seen, "another line names the same certificate")
@@ -210,7 +253,9 @@ def _require_consistent(line: Line, outputs: int) -> None:
     """The words of a line follow from its numbers, whether or not they are certified."""
     for name in ("label", "target", "predicted"):
         if (named := getattr(line, name)) is not None and named >= outputs:
-            raise CannotCheck("malformed", f"{name} is {named}, and the network has {outputs} outputs")
+            raise CannotCheck(
+                "malformed", f"{name} is {named}, and the network has {outputs} outputs"
+            )
     if line.quantity == P_SAFE:
         wrong = line.label != line.predicted
         status = "misclassified" if wrong else "certified" if line.lower > 0 else "unverified"
@@ -235,7 +280,11 @@ def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int,
     if line.quantity != P_SAFE:
         _require_equal("status", line.status, DECIDED if verdict.decided else UNDECIDED)
     flat = digest("input", [question.region.x])
-    if line.input not in (None, flat, digest("input", [question.region.x.reshape(shape)])):  # once it was not flat
+    if line.input not in (
+        None,
+        flat,
+        digest("input", [question.region.x.reshape(shape)]),
+    ):  # once it was not flat
         _require_equal("input", line.input, flat)
     if line.status == "error":
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
@@ -262,9 +311,14 @@ def _require_rivals(label: int | None, target: int | None, question: Question) -
     if label is None or target is not None:
         _require_equal("target", target, question.target if label is not None else None)
     elif not question.against_all:
-        raise Rejected("result-mismatch", "target: the line says all other classes, its certificate leaves some out")
+        raise Rejected(
+            "result-mismatch",
+            "target: the line says all other classes, its certificate leaves some out",
+        )
 
 
 def _require_equal(name: str, said: Any, certified: Any) -> None:
     if said != certified:
-        raise Rejected("result-mismatch", f"{name}: the line says {said!r}, its certificate {certified!r}")
+        raise Rejected(
+            "result-mismatch", f"{name}: the line says {said!r}, its certificate {certified!r}"
+        )

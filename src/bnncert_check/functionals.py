@@ -14,9 +14,28 @@ from functools import cache
 import numpy as np
 from flint import arb
 
-from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sqrt_up, sum_error, up, upper_float
+from bnncert_check.arithmetic import (
+    ETA,
+    UNIT,
+    Array,
+    dot_down,
+    dot_up,
+    down,
+    sqrt_up,
+    sum_error,
+    up,
+    upper_float,
+)
 from bnncert_check.layers import Conv, Dense, Linear, fixed_or, pull_error, pull_up
-from bnncert_check.linear import ActivationStep, AddStep, Interval, MaxStep, center_radius, merged, with_one
+from bnncert_check.linear import (
+    ActivationStep,
+    AddStep,
+    Interval,
+    MaxStep,
+    center_radius,
+    merged,
+    with_one,
+)
 from bnncert_check.model import Posterior
 from bnncert_check.network import Network
 from bnncert_check.region import Region
@@ -73,8 +92,17 @@ def noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | Non
     if not layer.parameters:
         return NoisyStep(layer, mean, None, None, h, region)
     std = layer.matrix(posterior.fields["std"])
-    factors = layer.matrix(posterior.fields["factor"].T) if "factor" in posterior.fields else np.zeros(0)
-    return NoisyStep(layer, mean, up(std * std) if std.any() else None, factors if factors.any() else None, h, region)
+    factors = (
+        layer.matrix(posterior.fields["factor"].T) if "factor" in posterior.fields else np.zeros(0)
+    )
+    return NoisyStep(
+        layer,
+        mean,
+        up(std * std) if std.any() else None,
+        factors if factors.any() else None,
+        h,
+        region,
+    )
 
 
 def functional(traced: Trace, rows: Array) -> Functional:
@@ -123,16 +151,26 @@ def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
     step = traced.steps[k]
     if isinstance(step, NoisyStep):
         if step.factors is not None or not isinstance(step.layer, Conv):
-            raise CannotCheck("unsupported", "convolutions with correlated weights cannot be checked yet")
+            raise CannotCheck(
+                "unsupported", "convolutions with correlated weights cannot be checked yet"
+            )
         return one_layer(step.layer, step)
     width = traced.network.widths[k + 1]
-    values, squared, random = [np.zeros(width), np.zeros(width)], np.zeros(width), np.zeros(width, bool)
+    values, squared, random = (
+        [np.zeros(width), np.zeros(width)],
+        np.zeros(width),
+        np.zeros(width, bool),
+    )
     for node in traced.network.reads[k]:
         if node in traced.intervals:
             parts: tuple[Array, ...] = traced.intervals[node].lower, -traced.intervals[node].upper
         else:
             (below, noise), (above, _) = local(traced, node - 1)
-            parts, squared, random = (below, above), up(squared + up(noise**2)), random | (noise > 0)
+            parts, squared, random = (
+                (below, above),
+                up(squared + up(noise**2)),
+                random | (noise > 0),
+            )
         values = [down(value + part) for value, part in zip(values, parts, strict=True)]
     lipschitz = np.where(random, sqrt_up(squared), 0.0)
     return (values[0], lipschitz), (values[1], lipschitz.copy())
@@ -141,7 +179,11 @@ def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
 def one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
     """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over each neuron's patch: the fold on the box."""
     center, radius = center_radius(step.h)
-    middle, spread, size = layer.patches(center), layer.patches(radius), layer.patches(step.h.magnitude)
+    middle, spread, size = (
+        layer.patches(center),
+        layer.patches(radius),
+        layer.patches(step.h.magnitude),
+    )
     spread[-1] = 0.0  # of the constant 1
     expected, squared = np.abs(step.mean), np.zeros((step.mean.shape[1], middle.shape[1]))
     if step.variance is not None:
@@ -150,7 +192,10 @@ def one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
         squared = up(total + sum_error(layer.terms, total))
     paid = expected.T @ spread
     loss = up(paid + sum_error(2 * layer.terms, expected.T @ size + paid))
-    value, lipschitz = step.mean.T @ middle, sqrt_up(squared) if step.variance is not None else squared
+    value, lipschitz = (
+        step.mean.T @ middle,
+        sqrt_up(squared) if step.variance is not None else squared,
+    )
     below, above = (down(sign * value - loss).reshape(-1) for sign in (1.0, -1.0))
     return (below, lipschitz.reshape(-1)), (above, lipschitz.reshape(-1).copy())
 
@@ -165,7 +210,11 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
     if step.variance is not None:
         variances = pull_up(step.layer, step.variance, up(rows * rows))  # s_j²
         layer = step.layer
-        reach = _reach(step, variances) if isinstance(layer, Dense) else _kernel_reach(layer, step, step.variance, rows)
+        reach = (
+            _reach(step, variances)
+            if isinstance(layer, Dense)
+            else _kernel_reach(layer, step, step.variance, rows)
+        )
         tally = replace(tally, squared=up(tally.squared + reach))
         std = variances
     if step.factors is not None:
@@ -214,7 +263,9 @@ def _kernel_reach(layer: Conv, step: NoisyStep, variance: Array, rows: Array) ->
     return dot_up(up(slope * slope).reshape(len(rows), -1), variance.T.reshape(-1))
 
 
-def _pull_shared(layer: Linear, factors: Array, h: Interval, rows: Array, tally: Tally) -> tuple[Tally, Array]:
+def _pull_shared(
+    layer: Linear, factors: Array, h: Interval, rows: Array, tally: Tally
+) -> tuple[Tally, Array]:
     """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q a_q², [R, in + 1]."""
     middle, spread = center_radius(h)
     centers, radii, squares = [], [], np.zeros((len(rows), len(middle)))

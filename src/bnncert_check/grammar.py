@@ -26,7 +26,9 @@ LARGEST = sys.float_info.max
 DTYPES = {"float64": np.float64, "float32": np.float32, "int32": np.int32, "int8": np.int8}
 
 
-def members(value: Any, where: str, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
+def members(
+    value: Any, where: str, required: Collection[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
     """An object with all of the required keys, and of others the optional ones only."""
     if type(value) is not dict:
         raise CannotCheck("malformed", f"{where} is not an object")
@@ -42,13 +44,17 @@ def members(value: Any, where: str, required: Collection[str], optional: Collect
 def listed(value: Any, where: str, count: int | None = None) -> list[Any]:
     """A list, of so many entries where that is known."""
     if type(value) is not list or (count is not None and len(value) != count):
-        raise CannotCheck("malformed", f"{where} is not a list" + ("" if count is None else f" of {count}"))
+        raise CannotCheck(
+            "malformed", f"{where} is not a list" + ("" if count is None else f" of {count}")
+        )
     return value
 
 
 def whole(value: Any, where: str, least: int, most: float = math.inf) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a whole number from {least} to {most}")
+        raise CannotCheck(
+            "malformed", f"{where} is {_shown(value)}, not a whole number from {least} to {most}"
+        )
     return value
 
 
@@ -60,7 +66,9 @@ def index(value: Any, where: str, count: int) -> int:
 def number(value: Any, where: str, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number within the limits."""
     if type(value) not in (int, float) or not (abs(value) <= LARGEST and least <= value <= most):
-        raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a number from {least} to {most}")
+        raise CannotCheck(
+            "malformed", f"{where} is {_shown(value)}, not a number from {least} to {most}"
+        )
     return float(value)
 
 
@@ -68,14 +76,18 @@ def exact(value: Any, where: str) -> float:
     """A number in hexadecimal that is a float: nothing of what is written is rounded away."""
     written = HEXADECIMAL.fullmatch(value) if type(value) is str else None
     with suppress(OverflowError):
-        if written is not None and Fraction(found := float.fromhex(value)) == _written(*written.groups()):
+        if written is not None and Fraction(found := float.fromhex(value)) == _written(
+            *written.groups()
+        ):
             return found
     raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a float in hexadecimal")
 
 
 def _written(sign: str, whole: str, part: str | None, exponent: str) -> Fraction:
     digits = part or ""
-    return Fraction(int(f"{sign}{whole}{digits}", 16)) * Fraction(2) ** (int(exponent) - 4 * len(digits))
+    return Fraction(int(f"{sign}{whole}{digits}", 16)) * Fraction(2) ** (
+        int(exponent) - 4 * len(digits)
+    )
 
 
 def flag(value: Any, where: str) -> bool:
@@ -114,13 +126,18 @@ class Tensors:
     def shape(self, name: str, dimensions: int) -> tuple[int, ...]:
         """Where the format leaves a size open."""
         if name not in self._left or self._left[name].ndim != dimensions:
-            raise CannotCheck("malformed", f"tensor {name!r} is missing or has not {dimensions} dimensions")
+            raise CannotCheck(
+                "malformed", f"tensor {name!r} is missing or has not {dimensions} dimensions"
+            )
         return self._left[name].shape
 
     def take(self, name: str, shape: tuple[int, ...], dtype: str = "float64") -> NDArray[Any]:
         found = self._left.pop(name, None)
         if found is None or found.dtype != DTYPES[dtype] or found.shape != shape:
-            raise CannotCheck("malformed", f"tensor {name!r} is missing, taken twice, or not {dtype} of shape {shape}")
+            raise CannotCheck(
+                "malformed",
+                f"tensor {name!r} is missing, taken twice, or not {dtype} of shape {shape}",
+            )
         if not np.isfinite(found).all():
             raise CannotCheck("malformed", f"tensor {name!r} holds NaN or infinity")
         return found

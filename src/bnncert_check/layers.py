@@ -62,7 +62,9 @@ class Dense:
     def matrix(self, flat: Array) -> Array:
         """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is 0."""
         middle = self.start + self.inputs * self.outputs
-        weights = flat[..., self.start : middle].reshape(*flat.shape[:-1], self.inputs, self.outputs)
+        weights = flat[..., self.start : middle].reshape(
+            *flat.shape[:-1], self.inputs, self.outputs
+        )
         return _with_bias(weights, flat[..., middle : middle + self.outputs] if self.bias else None)
 
     def pull(self, matrix: Array, rows: Array) -> Array:
@@ -117,7 +119,12 @@ class Conv:
     def held(self) -> int:
         """The most numbers that a walk holds of one row, or a matrix beside the weights."""
         patches = (self.entries + 1) * math.prod(self.places) + WINDOW * math.prod(self.kernel)
-        return max(math.prod(self._padded), self.outputs, 2 * patches, (self.entries + 1) * self.channels * self.pool)
+        return max(
+            math.prod(self._padded),
+            self.outputs,
+            2 * patches,
+            (self.entries + 1) * self.channels * self.pool,
+        )
 
     @property
     def parameters(self) -> dict[str, Shape]:
@@ -130,7 +137,9 @@ class Conv:
         if self.pool:
             return np.zeros((*flat.shape[:-1], self.entries + 1, self.channels))
         middle = self.start + self.channels * self.entries
-        weights = flat[..., self.start : middle].reshape(*flat.shape[:-1], self.channels, self.entries)
+        weights = flat[..., self.start : middle].reshape(
+            *flat.shape[:-1], self.channels, self.entries
+        )
         bias = flat[..., middle : middle + self.channels] if self.bias else None
         return _with_bias(np.moveaxis(weights, -1, -2), bias)
 
@@ -138,7 +147,9 @@ class Conv:
         """[entries + 1, places]"""
         padded = np.zeros(self._padded)
         self._inner(padded)[...] = h.reshape(self.shape)
-        windows = [padded[(slice(None), *window)].reshape(self.shape[0], -1) for window in self._windows()]
+        windows = [
+            padded[(slice(None), *window)].reshape(self.shape[0], -1) for window in self._windows()
+        ]
         found = np.stack(windows, 1).reshape(self.entries, -1)
         return np.concatenate([found, np.ones((1, found.shape[1]))])
 
@@ -154,7 +165,10 @@ class Conv:
 
     @property
     def _padded(self) -> Shape:
-        return (self.shape[0], *(n + 2 * p for n, p in zip(self.shape[1:], self.padding, strict=True)))
+        return (
+            self.shape[0],
+            *(n + 2 * p for n, p in zip(self.shape[1:], self.padding, strict=True)),
+        )
 
     def _inner(self, padded: Array) -> Array:
         (top, left), (_, height, width) = self.padding, self.shape
@@ -187,7 +201,9 @@ class MaxPool:
     @property
     def held(self) -> int:
         """The most numbers that a walk holds of one row, or all windows."""
-        return max(self.inputs, 2 * self.outputs * math.prod(self.kernel) + WINDOW * math.prod(self.kernel))
+        return max(
+            self.inputs, 2 * self.outputs * math.prod(self.kernel) + WINDOW * math.prod(self.kernel)
+        )
 
     def gather(self, h: Array) -> Array:
         """[outputs, entries of a window]"""
@@ -288,9 +304,13 @@ def _flatten(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read
 
 def _dense(entry: dict[str, Any], shape: Shape, start: int, position: int) -> Read:
     found = members(entry, f"layer {position}", ("type", "inputs", "outputs", "bias"))
-    inputs, outputs = (whole(found[name], f"{name} of layer {position}", 1) for name in ("inputs", "outputs"))
+    inputs, outputs = (
+        whole(found[name], f"{name} of layer {position}", 1) for name in ("inputs", "outputs")
+    )
     _require(shape == (inputs,), f"layer {position} takes {inputs} numbers and gets {shape}")
-    return Dense(inputs, outputs, flag(found["bias"], f"bias of layer {position}"), start, position), (outputs,)
+    return Dense(
+        inputs, outputs, flag(found["bias"], f"bias of layer {position}"), start, position
+    ), (outputs,)
 
 
 def _conv(entry: dict[str, Any], shape: Shape, start: int, position: int) -> Read:
@@ -299,7 +319,10 @@ def _conv(entry: dict[str, Any], shape: Shape, start: int, position: int) -> Rea
     inputs, channels = (whole(found[name], f"{name} of layer {position}", 1) for name in names[1:3])
     kernel, stride = (_pair(found[name], 1) for name in ("kernel", "stride"))
     padding, bias = _pair(found["padding"], 0), flag(found["bias"], f"bias of layer {position}")
-    _require(len(shape) == 3 and shape[0] == inputs, f"layer {position} takes {inputs} channels and gets {shape}")
+    _require(
+        len(shape) == 3 and shape[0] == inputs,
+        f"layer {position} takes {inputs} channels and gets {shape}",
+    )
     layer = Conv(shape, channels, kernel, stride, padding, bias, start, position)
     return layer, (channels, *_places(layer))
 
@@ -327,7 +350,9 @@ def _places(layer: Conv | MaxPool) -> Shape:
 
 
 def _pair(value: Any, least: int) -> Shape:
-    first, second = (whole(size, "a size of a window", least) for size in listed(value, "a pair", 2))
+    first, second = (
+        whole(size, "a size of a window", least) for size in listed(value, "a pair", 2)
+    )
     return first, second
 
 
@@ -340,7 +365,11 @@ def _activation(entry: dict[str, Any], shape: Shape, _: int, position: int) -> R
     kind = word(entry["type"], f"the type of layer {position}", KINDS)
     leaky = kind == "LeakyReLU"
     found = members(entry, f"layer {position}", ("type", "slope") if leaky else ("type",))
-    slope = number(found["slope"], f"slope of layer {position}", 0.0, LARGEST_SLOPE) if leaky else KINDS[kind].slope
+    slope = (
+        number(found["slope"], f"slope of layer {position}", 0.0, LARGEST_SLOPE)
+        if leaky
+        else KINDS[kind].slope
+    )
     return Activation(kind, slope, math.prod(shape), position), shape
 
 
@@ -364,7 +393,9 @@ READERS: dict[str, Callable[[dict[str, Any], Shape, int, int], Read]] = {
 def fixed_or(layer: Linear, flat: Array) -> Array:
     """The matrix out of a flat vector; of a pool 1 / (entries of a window): sums have SPARE for that rounding."""
     if isinstance(layer, Conv) and layer.pool:
-        each = np.repeat(np.eye(layer.channels), math.prod(layer.kernel), 0) / math.prod(layer.kernel)
+        each = np.repeat(np.eye(layer.channels), math.prod(layer.kernel), 0) / math.prod(
+            layer.kernel
+        )
         return _with_bias(each, None)
     return layer.matrix(flat)
 
@@ -394,7 +425,10 @@ def window_places(shape: Shape, kernel: Shape, stride: Shape, padding: Shape) ->
 def windows(kernel: Shape, stride: Shape, places: Shape) -> list[tuple[slice, slice]]:
     """For each position in a window, row by row, where it lies as the window moves over all places."""
     return [
-        (slice(i, i + stride[0] * places[0], stride[0]), slice(j, j + stride[1] * places[1], stride[1]))
+        (
+            slice(i, i + stride[0] * places[0], stride[0]),
+            slice(j, j + stride[1] * places[1], stride[1]),
+        )
         for i in range(kernel[0])
         for j in range(kernel[1])
     ]

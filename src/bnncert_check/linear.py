@@ -18,7 +18,18 @@ from numpy.typing import NDArray
 
 from bnncert_check.activations import Lines, default_slopes, image, lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sum_error, up
-from bnncert_check.layers import Activation, Add, Conv, Dense, Layer, Linear, MaxPool, fixed_or, pull_error, pull_up
+from bnncert_check.layers import (
+    Activation,
+    Add,
+    Conv,
+    Dense,
+    Layer,
+    Linear,
+    MaxPool,
+    fixed_or,
+    pull_error,
+    pull_up,
+)
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model
 from bnncert_check.network import Network
@@ -38,7 +49,9 @@ class Interval:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lower) & np.isfinite(self.upper)).all():
-            raise CannotCheck("not-finite", "an interval of the network is not finite; rescale the network")
+            raise CannotCheck(
+                "not-finite", "an interval of the network is not finite; rescale the network"
+            )
 
     @property
     def magnitude(self) -> Array:
@@ -97,7 +110,10 @@ class MaxStep:
     h: Interval
 
     def pull(self, rows: Array) -> tuple[Array, Array]:
-        lower, upper = self.layer.gather(self.h.lower), self.layer.gather(self.h.upper)  # [outputs, entries]
+        lower, upper = (
+            self.layer.gather(self.h.lower),
+            self.layer.gather(self.h.upper),
+        )  # [outputs, entries]
         least = lower.max(-1) - NEARLY * np.maximum(-lower.min(-1), upper.max(-1))
         best = np.where(lower >= least[:, None], upper, -np.inf).argmax(-1)[:, None]
         others = upper.copy()
@@ -106,7 +122,10 @@ class MaxStep:
         places = self.layer.gather(np.arange(len(self.h.lower), dtype=np.float64)).astype(np.int64)
         chosen = np.take_along_axis(places, best, -1)[:, 0]
         followed = np.where(alone | (rows > 0), rows, 0.0)
-        pulled, size = np.zeros((len(rows), len(self.h.lower))), np.zeros((len(rows), len(self.h.lower)))
+        pulled, size = (
+            np.zeros((len(rows), len(self.h.lower))),
+            np.zeros((len(rows), len(self.h.lower))),
+        )
         np.add.at(pulled.T, chosen, followed.T)
         np.add.at(size.T, chosen, np.abs(followed).T)
         error = dot_up(sum_error(lower.shape[-1], size), self.h.magnitude)
@@ -169,12 +188,16 @@ def merged(waiting: Array, rows: Array, h: Interval) -> tuple[Array, Array]:
     return total, dot_up(up(UNIT * np.abs(total) + ETA), h.magnitude)
 
 
-def row_bounds(model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array) -> Array:
+def row_bounds(
+    model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array
+) -> Array:
     """rows·y + offsets [R] from below, for all weights of the box and all x of the region."""
     bounds = _row_bounds(model, weights, region, rows, offsets, everywhere=False)
     if (bounds > 0).all():
         return bounds
-    return np.asarray(np.maximum(bounds, _row_bounds(model, weights, region, rows, offsets, everywhere=True)))
+    return np.asarray(
+        np.maximum(bounds, _row_bounds(model, weights, region, rows, offsets, everywhere=True))
+    )
 
 
 def _row_bounds(
@@ -187,7 +210,9 @@ def _row_bounds(
         bounded.intervals.append(RULES[type(layer)](layer, inputs, weights, bounded))
     found = np.full_like(offsets, -np.inf)
     for part in row_slices(network, len(rows)):
-        found[part] = np.maximum(bounded.walk(rows[part]), bounded.intervals[-1].minimum(rows[part]))
+        found[part] = np.maximum(
+            bounded.walk(rows[part]), bounded.intervals[-1].minimum(rows[part])
+        )
     return down(found + offsets)
 
 
@@ -223,7 +248,9 @@ def _add(layer: Add, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> 
     return _by_rows(bounded, ends, chosen)
 
 
-def _activation(layer: Activation, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+def _activation(
+    layer: Activation, inputs: list[Interval], _: WeightBox, bounded: Bounded
+) -> Interval:
     (z,) = inputs
     slopes = default_slopes(layer, z.lower, z.upper)
     bounded.steps.append(ActivationStep(lines(layer, z.lower, z.upper, *slopes), z))
@@ -277,7 +304,9 @@ def row_slices(network: Network, count: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, count, step))
 
 
-def unit_rows(chosen: NDArray[np.int64], width: int, network: Network) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+def unit_rows(
+    chosen: NDArray[np.int64], width: int, network: Network
+) -> Iterator[tuple[Array, NDArray[np.int64]]]:
     """Rows e_i [.., width] of the chosen neurons, with their indices, in parts."""
     for part in row_slices(network, len(chosen)):
         places = chosen[part]
@@ -289,7 +318,11 @@ def unit_rows(chosen: NDArray[np.int64], width: int, network: Network) -> Iterat
 def _one_layer(layer: Conv, step: BoxStep) -> tuple[Array, Array]:
     """Interval arithmetic over patches: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr max|h|; above alike."""
     center, radius = center_radius(step.h)
-    middle, spread, size = layer.patches(center), layer.patches(radius), layer.patches(step.h.magnitude)
+    middle, spread, size = (
+        layer.patches(center),
+        layer.patches(radius),
+        layer.patches(step.h.magnitude),
+    )
     spread[-1] = 0.0  # of the constant 1
     weights, width = (step.lower, step.upper), np.zeros_like(step.lower)
     if not (step.h.lower >= 0).all():
@@ -322,6 +355,8 @@ def _chord_of_magnitude(h: Interval) -> tuple[Array, Array]:
     """κ in [-1, 1] and δ with |h| <= κ h + δ on the box: |h| is convex, so it is enough at the ends."""
     mixed = (h.lower < 0) & (h.upper > 0)
     width = np.where(mixed, h.upper - h.lower, 1.0)
-    slope = np.clip(np.where(mixed, (h.upper + h.lower) / width, np.where(h.lower >= 0, 1.0, -1.0)), -1.0, 1.0)
+    slope = np.clip(
+        np.where(mixed, (h.upper + h.lower) / width, np.where(h.lower >= 0, 1.0, -1.0)), -1.0, 1.0
+    )
     ends = [up(np.abs(end) - down(slope * end)) for end in (h.lower, h.upper)]
     return slope, np.where(mixed, np.maximum(*ends), 0.0)

@@ -76,8 +76,12 @@ def _weights(posterior: Posterior, box: WeightBox, side: int) -> tuple[Array, Ar
     quick = np.zeros(len(failures), bool)
     if posterior.family == "normal":
         center, scale = posterior.center, np.where(posterior.random, posterior.spread, 1.0)
-        bound, tails, other = (down, normal_tails_up, up) if side == DOWN else (up, normal_tails_down, down)
-        left, right = (bound(bound(end) / scale) for end in (center - box.lower, box.upper - center))
+        bound, tails, other = (
+            (down, normal_tails_up, up) if side == DOWN else (up, normal_tails_down, down)
+        )
+        left, right = (
+            bound(bound(end) / scale) for end in (center - box.lower, box.upper - center)
+        )
         quick = posterior.random & (left >= 1) & (right >= 1)
         failures[quick] = other(tails(left[quick]) + tails(right[quick]))
         probabilities[quick] = bound(1 - failures[quick])
@@ -109,7 +113,9 @@ def _normal(l: float, u: float, mean: float, std: float) -> arb:
 
 
 def _laplace(l: float, u: float, loc: float, scale: float) -> arb:
-    return _between(lambda z: (-z).exp() / 2, *((arb(end) - arb(loc)) / arb(scale) for end in (l, u)))
+    return _between(
+        lambda z: (-z).exp() / 2, *((arb(end) - arb(loc)) / arb(scale) for end in (l, u))
+    )
 
 
 def _student_t(l: float, u: float, loc: float, scale: float, df: float) -> arb:
@@ -159,13 +165,19 @@ def cut(parent: WeightBox, cuts: Sequence[tuple[int, float, float]]) -> WeightBo
     return WeightBox(lower, upper)
 
 
-def cells_mass(posterior: Posterior, cells: list[WeightBox], separators: dict[tuple[int, int], int]) -> arb:
+def cells_mass(
+    posterior: Posterior, cells: list[WeightBox], separators: dict[tuple[int, int], int]
+) -> arb:
     """The sum over cells, every two of which lie apart in some weight; sharing an end is apart unless it is an atom."""
     for j, i in combinations(range(len(cells)), 2):
         weight = separators.get((i, j))
         if weight is None:
-            raise Rejected("cells-overlap", f"no weight is named that keeps cells {i} and {j} apart")
-        first, second = sorted((float(c.lower[weight]), float(c.upper[weight])) for c in (cells[i], cells[j]))
+            raise Rejected(
+                "cells-overlap", f"no weight is named that keeps cells {i} and {j} apart"
+            )
+        first, second = sorted(
+            (float(c.lower[weight]), float(c.upper[weight])) for c in (cells[i], cells[j])
+        )
         if not (first[1] < second[0] or (first[1] == second[0] and posterior.random[weight])):
             raise Rejected("cells-overlap", f"cells {i} and {j} overlap in weight {weight}")
     return sum((arb(mass(posterior, cell, DOWN)) for cell in cells), arb(0))

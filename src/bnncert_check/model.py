@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.files import Arrays, digest, read_npz, read_safetensors, reading, require_room, strict_json
+from bnncert_check.files import (
+    Arrays,
+    digest,
+    read_npz,
+    read_safetensors,
+    reading,
+    require_room,
+    strict_json,
+)
 from bnncert_check.grammar import exact, listed, members, word
 from bnncert_check.layers import KINDS, Layer, Linear, Shape
 from bnncert_check.network import Network, read_network
@@ -34,7 +42,10 @@ GAUSSIAN = ("normal", "low-rank-normal")
 INDEPENDENT = ("normal", "uniform", "truncated-normal", "laplace", "student-t")
 EMPIRICAL = ("empirical",)
 NPZ_ACTIVATIONS = {traits.npz: kind for kind, traits in KINDS.items()}
-NOTHING, LAST = "linear", "softmax"  # no activation; and none either, but at the end only: the logits decide
+NOTHING, LAST = (
+    "linear",
+    "softmax",
+)  # no activation; and none either, but at the end only: the logits decide
 HELD = 16  # vectors of a node: its interval, slopes and lines
 NEARLY = 1e-9  # that the weights of a mixture may miss 1 by; sums are divided by what they are
 
@@ -70,7 +81,11 @@ class Posterior:
     @property
     def random(self) -> NDArray[np.bool_]:
         """Which weights have no atoms; one that is cut to a point is none of them."""
-        wide = self.fields["low"] < self.fields["high"] if "low" in self.fields else np.ones(len(self.center), bool)
+        wide = (
+            self.fields["low"] < self.fields["high"]
+            if "low" in self.fields
+            else np.ones(len(self.center), bool)
+        )
         return wide if self.family == "uniform" else wide & (self.spread > 0)
 
 
@@ -109,7 +124,10 @@ class Model:
         for component in self.components:
             if component.posterior.family not in families:
                 family = component.posterior.family
-                raise CannotCheck("unsupported", f"{what} is for {', '.join(families)} posteriors, not for {family}")
+                raise CannotCheck(
+                    "unsupported",
+                    f"{what} is for {', '.join(families)} posteriors, not for {family}",
+                )
         return self.components
 
     def only(self, families: Collection[str], what: str) -> Posterior:
@@ -124,7 +142,9 @@ class Model:
         for layer in self.layers:
             require_room(8 * layer.held, self.size + size, f"a layer of {layer.outputs} neurons")
         require_room(8 * self.network.held, self.size + size, "a row on all nodes that wait")
-        require_room(8 * HELD * sum(self.network.widths), self.size + size, f"{len(self.layers)} layers")
+        require_room(
+            8 * HELD * sum(self.network.widths), self.size + size, f"{len(self.layers)} layers"
+        )
 
 
 def read_model(path: Path) -> Model:
@@ -149,20 +169,31 @@ def _from_native(path: Path) -> Model:
         components = (Component(1.0, _posterior(header["family"], layers, left, "")),)
         own = components[0].posterior.digest
     for name in left:
-        raise CannotCheck("malformed", f"the posterior has a tensor {name!r}, which is not part of the format")
+        raise CannotCheck(
+            "malformed", f"the posterior has a tensor {name!r}, which is not part of the format"
+        )
     return Model(network, components, digest(header["network"]), own, file.size)
 
 
-def _mixture(header: dict[str, Any], layers: tuple[Layer, ...], left: Arrays) -> tuple[Component, ...]:
-    weights = [exact(weight, "a mixture's weight") for weight in listed(header["weights"], "the mixture's weights")]
+def _mixture(
+    header: dict[str, Any], layers: tuple[Layer, ...], left: Arrays
+) -> tuple[Component, ...]:
+    weights = [
+        exact(weight, "a mixture's weight")
+        for weight in listed(header["weights"], "the mixture's weights")
+    ]
     parts = listed(header["components"], "the mixture's components", len(weights))
     if not weights or not min(weights) >= 0 or not abs(math.fsum(weights) - 1) <= NEARLY:
         raise CannotCheck("malformed", "the mixture's weights are not probabilities")
     components = []
     for i, (weight, part) in enumerate(zip(weights, parts, strict=True)):
-        family = word(members(part, f"component {i}", ("family",))["family"], f"the family of component {i}")
+        family = word(
+            members(part, f"component {i}", ("family",))["family"], f"the family of component {i}"
+        )
         if family not in GAUSSIAN:
-            raise CannotCheck("unsupported", f"component {i} is {family[:40]!r}; mixtures are of Gaussians")
+            raise CannotCheck(
+                "unsupported", f"component {i} is {family[:40]!r}; mixtures are of Gaussians"
+            )
         components.append(Component(weight, _posterior(family, layers, left, f"{i}.")))
     return tuple(components)
 
@@ -174,8 +205,14 @@ def _posterior(family: Any, layers: tuple[Layer, ...], left: Arrays, prefix: str
     fields = {field: _gather(layers, left, prefix, field) for field in FIELDS[family]}
     scales = [value for name, value in fields.items() if name in SCALES]
     ordered = "low" not in fields or bool((fields["low"] <= fields["high"]).all())
-    if not ordered or not all((scale >= 0).all() for scale in scales) or not (fields.get("df", np.ones(1)) > 0).all():
-        raise CannotCheck("malformed", f"the {family} posterior has a negative scale or an empty interval")
+    if (
+        not ordered
+        or not all((scale >= 0).all() for scale in scales)
+        or not (fields.get("df", np.ones(1)) > 0).all()
+    ):
+        raise CannotCheck(
+            "malformed", f"the {family} posterior has a negative scale or an empty interval"
+        )
     return Posterior(family, fields)
 
 
@@ -206,7 +243,9 @@ def _numbers(left: Arrays, name: str, shape: tuple[int, ...]) -> Array:
     """A finite array of the given shape, taken out of those that are left, as float64."""
     value = left.pop(name, None)
     if value is None or value.shape != shape or not np.issubdtype(value.dtype, np.floating):
-        raise CannotCheck("malformed", f"tensor {name!r} is missing or not numbers of shape {shape}")
+        raise CannotCheck(
+            "malformed", f"tensor {name!r} is missing or not numbers of shape {shape}"
+        )
     array = value.astype(np.float64)
     if not np.isfinite(array).all():
         raise CannotCheck("malformed", f"tensor {name!r} holds NaN or infinity")
@@ -223,16 +262,22 @@ def _from_npz(path: Path) -> Model:
         if weights is None or weights.ndim != 2:
             raise CannotCheck("malformed", f"array 'W{i}_mean' is missing or not a matrix")
         inputs, outputs = weights.shape
-        described.append({"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays})
+        described.append(
+            {"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays}
+        )
         if name in NPZ_ACTIVATIONS:
             kind = NPZ_ACTIVATIONS[name]
-            described.append({"type": kind} | ({"slope": KINDS[kind].slope} if kind == "LeakyReLU" else {}))
+            described.append(
+                {"type": kind} | ({"slope": KINDS[kind].slope} if kind == "LeakyReLU" else {})
+            )
     architecture = {"input_shape": [described[0]["inputs"]], "layers": described}
     network = read_network(architecture)
     posterior = _posterior("normal", network.layers, arrays, "")
     for name in arrays:
         raise CannotCheck("malformed", f"array {name!r} belongs to no layer")
-    return Model(network, (Component(1.0, posterior),), digest(architecture), posterior.digest, size)
+    return Model(
+        network, (Component(1.0, posterior),), digest(architecture), posterior.digest, size
+    )
 
 
 def _activations(arrays: Arrays) -> list[str]:
@@ -247,7 +292,9 @@ def _activations(arrays: Arrays) -> list[str]:
         said = {} if meta is None else strict_json(str(meta))
     if type(said) is not dict:
         raise CannotCheck("malformed", "meta is not an object")
-    names = listed(said.get("activations", ["relu"] * (depth - 1) + [NOTHING]), "the activations", depth)
+    names = listed(
+        said.get("activations", ["relu"] * (depth - 1) + [NOTHING]), "the activations", depth
+    )
     for i, name in enumerate(names):
         last = (LAST,) if i == depth - 1 else ()
         word(name, f"activation {i}", (*NPZ_ACTIVATIONS, NOTHING, *last))

@@ -76,11 +76,18 @@ def read_network(description: Any) -> Network:
     sizes = listed(described["input_shape"], "the input's shape")
     shape: Shape = tuple(whole(size, "a size of the input", 1) for size in sizes)
     start, layers, reads = 0, list[Layer](), list[tuple[int, ...]]()
-    nodes, shapes, unread = [0], [shape], set[int]()  # as described: which node here, its shape, and who waits
+    nodes, shapes, unread = (
+        [0],
+        [shape],
+        set[int](),
+    )  # as described: which node here, its shape, and who waits
     for position, entry in enumerate(listed(described["layers"], "the list of layers")):
         kind = entry.get("type") if type(entry) is dict else None
         if type(kind) is not str or kind not in READERS:
-            raise CannotCheck("unsupported", f"layer {position} is of the type {str(kind)[:40]!r}, which is not known")
+            raise CannotCheck(
+                "unsupported",
+                f"layer {position} is of the type {str(kind)[:40]!r}, which is not known",
+            )
         own = {name: value for name, value in entry.items() if name != "reads"}
         named = _reads(entry, kind, position, shapes)
         layer, shape = READERS[kind](own, shapes[named[0]], start, position)
@@ -92,16 +99,22 @@ def read_network(description: Any) -> Network:
         shapes.append(shape)
         unread = (unread | {position}) - {*named}
     if unread:
-        raise CannotCheck("malformed", f"nothing reads what node {min(unread)} of the network holds")
+        raise CannotCheck(
+            "malformed", f"nothing reads what node {min(unread)} of the network holds"
+        )
     if start == 0 or len(shape) != 1:
-        raise CannotCheck("malformed", f"the network has no weights, or gives {shape} instead of a vector")
+        raise CannotCheck(
+            "malformed", f"the network has no weights, or gives {shape} instead of a vector"
+        )
     return Network(shapes[0], tuple(layers), tuple(reads))
 
 
 def _reads(entry: dict[str, Any], kind: str, position: int, shapes: list[Shape]) -> list[int]:
     """The nodes that a layer reads, the one before it unless it says so."""
     where = f"what layer {position} reads"
-    named = [index(node, where, position + 1) for node in listed(entry.get("reads", [position]), where)]
+    named = [
+        index(node, where, position + 1) for node in listed(entry.get("reads", [position]), where)
+    ]
     several = len(named) > 1
     if not named or several != (kind == "Add") or len({shapes[node] for node in named}) > 1:
         raise CannotCheck("malformed", f"{where} is not one node, or of a sum several of one shape")

@@ -29,7 +29,9 @@ from bnncert_check.verdict import CannotCheck
 
 LEVELS, PER_UNIT = 65, 8
 
-Means: TypeAlias = tuple[arb, arb, arb]  # lower bounds of the mean, of 1 minus it or its negative, and of the gap
+Means: TypeAlias = tuple[
+    arb, arb, arb
+]  # lower bounds of the mean, of 1 minus it or its negative, and of the gap
 Meaning: TypeAlias = Callable[[list[arb]], arb]
 
 
@@ -56,7 +58,10 @@ def layered(found: Functional, fails: arb, meaning: Meaning, floor: int) -> arb:
     noisy, total, above = int((lipschitz > 0).sum()), arb(floor), arb(floor)
     for k in reversed(range(LEVELS)):
         s = arb(k) / PER_UNIT
-        margins = [arb(m) - s * arb(slope) for m, slope in zip(values.tolist(), lipschitz.tolist(), strict=True)]
+        margins = [
+            arb(m) - s * arb(slope)
+            for m, slope in zip(values.tolist(), lipschitz.tolist(), strict=True)
+        ]
         held = arb(max(lower_float(1 - fails - noisy * normal_tail(s)), 0.0))
         value = arb(max(lower_float(meaning(margins)), lower_float(above)))
         total, above = total + (value - above) * held, value
@@ -82,13 +87,17 @@ def direction_means(
     size = float(dot_up(np.abs(row), output_norms(model, posterior, region))[0])
     bounds = []
     for sign, proof in zip((1.0, -1.0), proofs, strict=True):
-        (value, lipschitz), fails = _finite(functionals(model, posterior, region, sign * row, np.zeros(1), proof))
+        (value, lipschitz), fails = _finite(
+            functionals(model, posterior, region, sign * row, np.zeros(1), proof)
+        )
         m, p = arb(float(value[0])), arb(min(upper_float(fails), 1.0))
         bounds.append(m - abs(m) * p - (arb(float(lipschitz[0])) + arb(size)) * p.sqrt())
     return bounds[0], bounds[1], arb(0)
 
 
-def network_means(model: Model, weights: Array, region: Region, rows: Array, softmax: bool) -> Means:
+def network_means(
+    model: Model, weights: Array, region: Region, rows: Array, softmax: bool
+) -> Means:
     """Of one network, by linear bounds of its rows and of their negatives."""
     box, zero = WeightBox(weights, weights), np.zeros(len(rows))
     below, above = (row_bounds(model, box, region, sign * rows, zero) for sign in (1.0, -1.0))
@@ -116,7 +125,11 @@ def output_norms(model: Model, posterior: Posterior, region: Region) -> Array:
     fields = posterior.fields
     shared = "factor" in fields
     variance = up(fields["std"] ** 2)
-    std = sqrt_up(up(variance + dot_up(fields["factor"], fields["factor"]))) if shared else fields["std"]
+    std = (
+        sqrt_up(up(variance + dot_up(fields["factor"], fields["factor"])))
+        if shared
+        else fields["std"]
+    )
     network, sizes = model.network, [np.maximum(np.abs(region.lower), np.abs(region.upper))]
     remaining = _weighted_beyond(network)
     for k, layer in enumerate(network.layers):
@@ -135,7 +148,9 @@ def _weighted_beyond(network: Network) -> list[int]:
     most = [0] * (len(network.layers) + 1)
     for k, layer in reversed(list(enumerate(network.layers))):
         for node in network.reads[k]:
-            most[node] = max(most[node], most[k + 1] + (isinstance(layer, Linear) and layer.size > 0))
+            most[node] = max(
+                most[node], most[k + 1] + (isinstance(layer, Linear) and layer.size > 0)
+            )
     return most
 
 

@@ -58,12 +58,16 @@ class Proof:
     lower: dict[int, Array]
     upper: dict[int, Array]
     rows: dict[int, Array]
-    refined: dict[int, NDArray[np.bool_]]  # by position of a convolution: the neurons with rows of their own
+    refined: dict[
+        int, NDArray[np.bool_]
+    ]  # by position of a convolution: the neurons with rows of their own
     open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     trees: dict[int, Tree] = field(default_factory=dict)
 
 
-def failure(model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof) -> arb:
+def failure(
+    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof
+) -> arb:
     """An upper bound of the probability that some row is not positive somewhere on the region."""
     traced, ends = _trace(model, posterior, region, proof)
     (value, lipschitz), total = _rows(traced, rows, offsets, proof), _charge(ends, proof)
@@ -114,14 +118,19 @@ def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb
     """Q(-EF / max L) with EF <= λ⁻¹ log Σ exp(-λm + λ²D²/2): the leaves' largest -Ψ is convex too."""
     total = sum(((scale * (scale * arb(d) ** 2 / 2 - arb(m))).exp() for m, _, d in leaves), arb(0))
     # numpy's maximum: Python's would pass over a NaN
-    return _row_failure(lower_float(-(total.log() / scale)), float(np.max([lipschitz for _, lipschitz, _ in leaves])))
+    return _row_failure(
+        lower_float(-(total.log() / scale)),
+        float(np.max([lipschitz for _, lipschitz, _ in leaves])),
+    )
 
 
 def _deviation(traced: Trace, coefficients: dict[int, Array], common: Common) -> float:
     """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j² over the layers."""
     parts = np.zeros((3, 1))
     for k, step in enumerate(traced.steps):
-        if not isinstance(step, NoisyStep) or step.variance is None:  # reading saw to it that no noise is shared
+        if (
+            not isinstance(step, NoisyStep) or step.variance is None
+        ):  # reading saw to it that no noise is shared
             continue
         center, radius = center_radius(with_one(step.h))
         rows, reference = coefficients[k + 1], common.rows[step.layer.position]
@@ -139,7 +148,9 @@ def _deviation(traced: Trace, coefficients: dict[int, Array], common: Common) ->
 def splittable(network: Network) -> dict[int, int]:
     """How many neurons every (leaky) ReLU has, by position: what `open` numbers through, and splits speak of."""
     return {
-        layer.position: layer.width for layer in network.layers if isinstance(layer, Activation) and layer.traits.bent
+        layer.position: layer.width
+        for layer in network.layers
+        if isinstance(layer, Activation) and layer.traits.bent
     }
 
 
@@ -149,7 +160,11 @@ def _leaf(root: Trace, leaf: Leaf) -> Trace:
     changed: list[Step] = []
     for k, (layer, whole) in enumerate(zip(root.network.layers, root.steps, strict=True)):
         step, node = whole, root.network.reads[k][0]
-        if isinstance(whole, ActivationStep) and isinstance(layer, Activation) and layer.position in leaf.signs:
+        if (
+            isinstance(whole, ActivationStep)
+            and isinstance(layer, Activation)
+            and layer.position in leaf.signs
+        ):
             step, smaller[k + 1] = split_step(layer, whole, leaf, _dead(layer, whole.h))
         elif isinstance(layer, MaxPool) and node in smaller:
             step, smaller[k + 1] = MaxStep(layer, smaller[node]), maximum(layer, smaller[node])
@@ -240,10 +255,16 @@ def _dead(layer: Activation, z: Interval) -> NDArray[np.bool_]:
 
 def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
     """The own lower slopes of some output rows, where there are any."""
-    if not isinstance(step, ActivationStep) or not isinstance(layer, Activation) or layer.position not in proof.rows:
+    if (
+        not isinstance(step, ActivationStep)
+        or not isinstance(layer, Activation)
+        or layer.position not in proof.rows
+    ):
         return step
     own = np.where(_dead(layer, step.h), 0.0, proof.rows[layer.position][part])
-    return ActivationStep(lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope), step.h)
+    return ActivationStep(
+        lines(layer, step.h.lower, step.h.upper, own, step.lines.upper_slope), step.h
+    )
 
 
 def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Functional, Functional]:
@@ -254,7 +275,10 @@ def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Function
     cannot fail is not given up for a rounding.
     """
     if layer.is_image:
-        sides, flags = local(traced, len(traced.steps) - 1), proof.refined.get(layer.position, np.zeros(0, bool))
+        sides, flags = (
+            local(traced, len(traced.steps) - 1),
+            proof.refined.get(layer.position, np.zeros(0, bool)),
+        )
         chosen = np.flatnonzero(flags)
     else:
         unknown, chosen = np.full(layer.outputs, -np.inf), np.arange(layer.outputs)

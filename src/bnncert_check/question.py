@@ -32,7 +32,9 @@ class Question:
         label, rivals = int(self.rows[0].argmax()), self.rows.argmin(-1)
         each = np.arange(len(self.rows))
         two = (np.count_nonzero(self.rows, axis=-1) == 2) & (rivals != label)
-        says = two & (self.rows[:, label] == 1) & (self.rows[each, rivals] == -1) & (self.offsets == 0)
+        says = (
+            two & (self.rows[:, label] == 1) & (self.rows[each, rivals] == -1) & (self.offsets == 0)
+        )
         return (label, tuple(rivals.tolist())) if says.all() else None
 
     @property
@@ -42,7 +44,10 @@ class Question:
     @property
     def against_all(self) -> bool:
         """Whether the rows put one class before every other, each once."""
-        return self.duel is not None and len({*self.duel[1]}) == len(self.rows) == self.rows.shape[1] - 1
+        return (
+            self.duel is not None
+            and len({*self.duel[1]}) == len(self.rows) == self.rows.shape[1] - 1
+        )
 
     @property
     def target(self) -> int | None:
@@ -66,7 +71,11 @@ def read_question(header: dict[str, Any], tensors: Tensors, model: Model) -> Que
     count, _ = tensors.shape("rows", 2)
     if not count:
         raise CannotCheck("malformed", "there are no output rows")
-    return Question(region, tensors.numbers("rows", (count, model.outputs)), tensors.numbers("offsets", (count,)))
+    return Question(
+        region,
+        tensors.numbers("rows", (count, model.outputs)),
+        tensors.numbers("offsets", (count,)),
+    )
 
 
 def check_digests(described: Any, question: Question, model: Model) -> None:
@@ -80,4 +89,7 @@ def check_digests(described: Any, question: Question, model: Model) -> None:
     parts = [model.architecture_digest, model.posterior_digest, specification]
     for name, value in zip(DIGESTS, [*parts, digest(parts)], strict=True):
         if claimed[name] != value:
-            raise Rejected("digest-mismatch", f"the digest of the {name} is another: is this the right posterior?")
+            raise Rejected(
+                "digest-mismatch",
+                f"the digest of the {name} is another: is this the right posterior?",
+            )

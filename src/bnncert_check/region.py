@@ -63,7 +63,9 @@ class Region:
 
     def _within(self, point: Array) -> bool:
         pairs = zip(point.tolist(), self.x.tolist(), strict=True)
-        return WITHIN[self.norm]([abs(Fraction(p) - Fraction(c)) for p, c in pairs if p != c], Fraction(self.eps))
+        return WITHIN[self.norm](
+            [abs(Fraction(p) - Fraction(c)) for p, c in pairs if p != c], Fraction(self.eps)
+        )
 
     def describe(self) -> str:
         if self.norm == "box":
@@ -109,7 +111,9 @@ def read_region(described: Any, tensors: Tensors, shape: tuple[int, ...]) -> Reg
 def _clip(value: Any) -> Clip:
     if value is None:
         return None
-    low, high = (number(end, "an end of the clip range") for end in listed(value, "the clip range", 2))
+    low, high = (
+        number(end, "an end of the clip range") for end in listed(value, "the clip range", 2)
+    )
     return low, high
 
 

@@ -104,9 +104,20 @@ def split_step(
     signs = np.where(dead, 0.0, leaf.signs[k])
     low, high = root.h.lower, root.h.upper
     # Whatever the root's interval is, that of the leaf holds every z of the right sign in it.
-    low, high = np.where(signs > 0, np.maximum(low, 0.0), low), np.where(signs > 0, np.maximum(high, 0.0), high)
-    low, high = np.where(signs < 0, np.minimum(low, 0.0), low), np.where(signs < 0, np.minimum(high, 0.0), high)
+    low, high = (
+        np.where(signs > 0, np.maximum(low, 0.0), low),
+        np.where(signs > 0, np.maximum(high, 0.0), high),
+    )
+    low, high = (
+        np.where(signs < 0, np.minimum(low, 0.0), low),
+        np.where(signs < 0, np.minimum(high, 0.0), high),
+    )
     below = np.where(np.isnan(leaf.slopes[k]) | dead, root.lines.lower_slope, leaf.slopes[k])
-    slopes = [np.where(signs > 0, 1.0, np.where(signs < 0, flat, own)) for own in (below, root.lines.upper_slope)]
+    slopes = [
+        np.where(signs > 0, 1.0, np.where(signs < 0, flat, own))
+        for own in (below, root.lines.upper_slope)
+    ]
     step = ActivationStep(lines(layer, low, high, slopes[0], slopes[1]), Interval(low, high))
-    return SplitStep(step, np.where(dead, 0.0, leaf.multipliers[k])), Interval(*image(layer, low, high))
+    return SplitStep(step, np.where(dead, 0.0, leaf.multipliers[k])), Interval(
+        *image(layer, low, high)
+    )

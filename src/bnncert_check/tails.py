@@ -35,7 +35,9 @@ def normal_tails_up(z: Array) -> Array:
 
 
 def normal_tails_down(z: Array) -> Array:
-    return np.where(z > LAST_NODE, 0.0, down(_tails(np.minimum(z, LAST_NODE)) * (1 - RELATIVE_ERROR)))
+    return np.where(
+        z > LAST_NODE, 0.0, down(_tails(np.minimum(z, LAST_NODE)) * (1 - RELATIVE_ERROR))
+    )
 
 
 def expected_magnitude(a: Array, s: Array) -> Array:

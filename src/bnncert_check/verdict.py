@@ -8,7 +8,11 @@ from typing import ClassVar, TypeAlias
 Bounds: TypeAlias = tuple[float, float]  # lower, upper
 
 ACCEPT, REJECT, ERROR = "ACCEPT", "REJECT", "ERROR"
-P_SAFE, SOFTMAX, MEAN = "P_safe", "softmax", "mean"  # what is bounded; the last two are predictive means
+P_SAFE, SOFTMAX, MEAN = (
+    "P_safe",
+    "softmax",
+    "mean",
+)  # what is bounded; the last two are predictive means
 EXIT_CODES = {ACCEPT: 0, REJECT: 1, ERROR: 2}
 
 
@@ -56,7 +60,9 @@ class Verdict:
     question: str = ""  # in words
     quantity: str = P_SAFE
     gap: float | None = None  # of softmax: claimed lead over every rival
-    decided: bool | None = None  # of predictive means: whether they settle the question on the whole region
+    decided: bool | None = (
+        None  # of predictive means: whether they settle the question on the whole region
+    )
     eps: float | None = None
     label: int | None = None
     seconds: float = 0.0

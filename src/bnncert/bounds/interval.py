@@ -30,7 +30,9 @@ from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import TINY, gamma
 
 
-def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
+def row_bounds(
+    network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor
+) -> Tensor:
     """Lower bounds of rows·y + offsets [B, R] from the outputs' intervals: C⁺ yl + C⁻ yu + d."""
     boxes = [region.box]
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
@@ -115,11 +117,15 @@ def linear_image(
     return Box(low - error, high + error), size
 
 
-def _nonnegative(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+def _nonnegative(
+    layer: Linear, lower: Tensor, upper: Tensor, h: Box
+) -> tuple[Tensor, Tensor, Tensor]:
     """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs choose."""
     c = h.lower / 2 + h.upper / 2
     r = h.upper / 2 - h.lower / 2
-    ends = torch.stack([r, h.upper], 1)  # [B, 2, *shape]: both products in one pass over the weights
+    ends = torch.stack(
+        [r, h.upper], 1
+    )  # [B, 2, *shape]: both products in one pass over the weights
     at_lower = through(layer, lower.abs(), ends)
     at_upper = through(layer, upper.abs(), ends)
     middle = c.unsqueeze(1)
@@ -143,7 +149,9 @@ def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tenso
     return torch.cat(lows), torch.cat(highs), size
 
 
-def _signed_by_radius(layer: Linear, lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
+def _signed_by_radius(
+    layer: Linear, lower: Tensor, upper: Tensor, h: Box
+) -> tuple[Tensor, Tensor, Tensor]:
     """Wc hc ± (|Wc| hr + Wr max|h|): exact where the weights are not random."""
     center = (lower + upper) / 2
     radius = (upper - lower) / 2

@@ -61,7 +61,11 @@ class LinearStep:
             pulled = pull(self.layer, self.lower, rows.clamp_min(0), self.shape)
             pulled = pulled + pull(self.layer, self.upper, rows.clamp_max(0), self.shape)
         if self.bias_lower is not None and self.bias_upper is not None:
-            constant = constant + dot(flat.clamp_min(0), self.bias_lower) + dot(flat.clamp_max(0), self.bias_upper)
+            constant = (
+                constant
+                + dot(flat.clamp_min(0), self.bias_lower)
+                + dot(flat.clamp_max(0), self.bias_upper)
+            )
         return (pulled,), tally.gained(constant)
 
 
@@ -86,14 +90,26 @@ class SignedLinearStep:
 
     def __getitem__(self, index: Tensor | slice) -> SignedLinearStep:
         slope, lift = self.chord_slope[index], self.chord_lift[index]
-        return replace(self, chord_slope=slope, chord_lift=lift, error=self.error[index], floor=self.floor[index])
+        return replace(
+            self,
+            chord_slope=slope,
+            chord_lift=lift,
+            error=self.error[index],
+            floor=self.floor[index],
+        )
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         flat = rows.flatten(2)
         magnitude = flat.abs()
         spread = pull(self.layer, self.radius, rows.abs(), self.shape)
-        pulled = pull(self.layer, self.center, rows, self.shape) - spread * self.chord_slope.unsqueeze(1)
-        constant = -dot(magnitude, self.error) - self.floor - dot(spread.flatten(2), self.chord_lift.flatten(1))
+        pulled = pull(
+            self.layer, self.center, rows, self.shape
+        ) - spread * self.chord_slope.unsqueeze(1)
+        constant = (
+            -dot(magnitude, self.error)
+            - self.floor
+            - dot(spread.flatten(2), self.chord_lift.flatten(1))
+        )
         if self.bias_center is not None and self.bias_radius is not None:
             constant = constant + dot(flat, self.bias_center) - dot(magnitude, self.bias_radius)
         return (pulled,), tally.gained(constant)
@@ -118,7 +134,11 @@ def no_layers(region: Region) -> Prefix:
 
 def prefix(network: Network, center: Tensor, spread: Tensor, region: Region) -> Prefix:
     """The layers before the first one whose weights vary: the same for every weight box around the centre."""
-    varying = (k for k, parts in enumerate(network.split(spread)) if any(bool((part > 0).any()) for part in parts))
+    varying = (
+        k
+        for k, parts in enumerate(network.split(spread))
+        if any(bool((part > 0).any()) for part in parts)
+    )
     return _extend(network, Box(center, center), region, no_layers(region), next(varying, 0))
 
 
@@ -150,7 +170,12 @@ def row_bounds(
 
 
 def input_slices(
-    network: Network, left: Sequence[Layer], count: int, rows: int, paired: bool, device: torch.device
+    network: Network,
+    left: Sequence[Layer],
+    count: int,
+    rows: int,
+    paired: bool,
+    device: torch.device,
 ) -> Iterator[slice]:
     """The inputs in parts that fit; one by one where each has its own kernels in the layers that are left."""
     if paired and any(isinstance(layer, Conv2d) for layer in left):
@@ -169,7 +194,9 @@ def box_for(weights: Box, part: slice) -> Box:
 def bytes_each(network: Network, rows: int, paired: bool) -> int:
     """Working memory of one input: the rows of the widest hidden layer, both ends, over the widest activation."""
     widest = max(math.prod(shape) for shape in network.shapes)
-    hidden = max((layer.outputs for layer in network.layers[1:-1] if isinstance(layer, Dense)), default=0)
+    hidden = max(
+        (layer.outputs for layer in network.layers[1:-1] if isinstance(layer, Dense)), default=0
+    )
     return 8 * (WORKING_TENSORS * widest * max(rows, 2 * hidden) + 4 * network.size * paired)
 
 
@@ -188,7 +215,9 @@ def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop:
             steps.append(linear_step(layer, lower, upper, inputs[0], size))
             # On the region's own box interval arithmetic is exact; outputs are bounded row by row instead.
             direct = region.is_box and network.reads[k][0] in network.inputs
-            exact = isinstance(layer, AvgPool2d) or (direct and _is_exact(layer, lower, upper, inputs[0]))
+            exact = isinstance(layer, AvgPool2d) or (
+                direct and _is_exact(layer, lower, upper, inputs[0])
+            )
         else:
             z = range_of(layer, inputs)
             steps.append(step_of(layer, inputs))
@@ -228,7 +257,9 @@ def linear_step(
     fixed = torch.equal(lower[0], upper[0])
     if fixed or bool((h.lower >= 0).all()):
         low, high = biases or (None, None)
-        return LinearStep(layer, shape, lower[0], None if fixed else upper[0], low, high, error, floor)
+        return LinearStep(
+            layer, shape, lower[0], None if fixed else upper[0], low, high, error, floor
+        )
     middle, reach = _center_radius(*biases) if biases else (None, None)
     center, radius = _center_radius(lower[0], upper[0])
     slope, lift = _chord_of_magnitude(h)
@@ -269,16 +300,25 @@ def worth_rows(network: Network, k: int, z: Box) -> Tensor | None:
 
 
 def signed_rows(
-    chosen: Tensor | None, width: int, batch: int, sign: float, bytes_each: int, device: torch.device
+    chosen: Tensor | None,
+    width: int,
+    batch: int,
+    sign: float,
+    bytes_each: int,
+    device: torch.device,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Indices [B or 1, R] and rows sign·e_i [B or 1, R, width] of the chosen neurons (None: all), in parts that fit."""
     if chosen is None:
         identity = sign * torch.eye(width, dtype=torch.float64, device=device).unsqueeze(0)
         indices = torch.arange(width, device=device).unsqueeze(0)
-        yield from ((indices[:, part], identity[:, part]) for part in slices(width, bytes_each, device))
+        yield from (
+            (indices[:, part], identity[:, part]) for part in slices(width, bytes_each, device)
+        )
         return
     count = int(chosen.sum(1).max())
-    order = chosen.to(torch.int8).topk(count, 1).indices  # the chosen ones first; where they are fewer, others too
+    order = (
+        chosen.to(torch.int8).topk(count, 1).indices
+    )  # the chosen ones first; where they are fewer, others too
     for part in slices(count, bytes_each, device):
         index = order[:, part]
         rows = torch.zeros(batch, index.shape[1], width, dtype=torch.float64, device=device)
@@ -301,6 +341,8 @@ def _chord_of_magnitude(h: Box) -> tuple[Tensor, Tensor]:
     """κ, δ with |h| <= κ h + δ on the box: |h| is convex, so it is enough at the ends."""
     width = h.upper - h.lower
     signed = (h.lower < 0) & (h.upper > 0)
-    slope = torch.where(signed, (h.upper + h.lower) / width, torch.where(h.lower >= 0, 1.0, -1.0)).clamp(-1, 1)
+    slope = torch.where(
+        signed, (h.upper + h.lower) / width, torch.where(h.lower >= 0, 1.0, -1.0)
+    ).clamp(-1, 1)
     lift = torch.maximum(h.lower.abs() - slope * h.lower, h.upper.abs() - slope * h.upper)
     return slope, torch.where(signed, lift * (1 + 8 * UNIT) + TINY, 0.0)

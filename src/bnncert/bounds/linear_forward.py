@@ -46,10 +46,14 @@ class Functions:
     lines: Relaxation | None
 
 
-def row_bounds(network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor) -> Tensor:
+def row_bounds(
+    network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor
+) -> Tensor:
     """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu]; for class rows that is ζl(c) - ζu(j)."""
     if not region.is_box:
-        raise InputError(f"bound lbp-forward is published for boxes only, not for {region.norm}; use --bound lbp")
+        raise InputError(
+            f"bound lbp-forward is published for boxes only, not for {region.norm}; use --bound lbp"
+        )
     paired = weights.lower.dim() == 2
     each = 2 * bytes_each(network, rows.shape[-1], paired)
     parts = []
@@ -76,7 +80,9 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
             magnitude = z.magnitude
         elif isinstance(layer, ACTIVATIONS):
             if lines is not None:
-                raise InputError("bound lbp-forward needs a Dense layer between activations; use --bound lbp")
+                raise InputError(
+                    "bound lbp-forward needs a Dense layer between activations; use --bound lbp"
+                )
             lines = relax(layer, z)
             ends = lines.lower_slope * z.lower + lines.lower_intercept
             ceiling = lines.upper_slope * z.upper + lines.upper_intercept
@@ -85,14 +91,20 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
             floor = ends - slack
             magnitude = torch.maximum(ends.abs(), ceiling.abs()) + slack
         else:
-            raise InputError(f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp")
+            raise InputError(
+                f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp"
+            )
     if lines is None:
         return z
     return Box(floor, lines.upper_slope * z.upper + lines.upper_intercept + slack)
 
 
 def _functions(
-    lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], floor: Tensor, magnitude: Tensor, lines: Relaxation | None
+    lower: tuple[Tensor, ...],
+    upper: tuple[Tensor, ...],
+    floor: Tensor,
+    magnitude: Tensor,
+    lines: Relaxation | None,
 ) -> Functions:
     wl, wu = lower[0], upper[0]
     positive, negative = floor.clamp_min(0), floor.clamp_max(0)
@@ -117,21 +129,34 @@ def _evaluate_neurons(functions: list[Functions], region: Region, width: int) ->
     return Box(lower, upper)
 
 
-def _evaluate(functions: list[Functions], region: Region, positive: Tensor, negative: Tensor) -> Tensor:
+def _evaluate(
+    functions: list[Functions], region: Region, positive: Tensor, negative: Tensor
+) -> Tensor:
     """min over all boxes of positive·(lower functions) + negative·(upper functions) of the last layer."""
     value = torch.zeros((), dtype=torch.float64, device=positive.device)
     for layer in reversed(functions):
         total, size = positive + negative, positive - negative
-        value = value + dot(total.clamp_min(0), layer.minimum) + dot(total.clamp_max(0), layer.maximum)
+        value = (
+            value + dot(total.clamp_min(0), layer.minimum) + dot(total.clamp_max(0), layer.maximum)
+        )
         value = value + dot(positive, layer.lower_constant) + dot(negative, layer.upper_constant)
-        value = value - 4 * gamma(2 * sum(layer.lower.shape[-2:]) + 64) * dot(size, layer.size) - layer.floor
+        value = (
+            value
+            - 4 * gamma(2 * sum(layer.lower.shape[-2:]) + 64) * dot(size, layer.size)
+            - layer.floor
+        )
         wl, wu = layer.lower.mT, layer.upper.mT
         on_lower = positive @ wl.clamp_min(0) + negative @ wu.clamp_max(0)
         on_upper = positive @ wl.clamp_max(0) + negative @ wu.clamp_min(0)
         if layer.lines is not None:
             lines = layer.lines
-            value = value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
-            on_lower, on_upper = on_lower * lines.lower_slope.unsqueeze(1), on_upper * lines.upper_slope.unsqueeze(1)
+            value = (
+                value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
+            )
+            on_lower, on_upper = (
+                on_lower * lines.lower_slope.unsqueeze(1),
+                on_upper * lines.upper_slope.unsqueeze(1),
+            )
         positive, negative = on_lower, on_upper
     return value + region.minimum(positive + negative)
 

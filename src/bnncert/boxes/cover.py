@@ -25,7 +25,9 @@ def cover(problem: Problem, plan: Plan, seed: int) -> list[Outcome]:
     return outcomes
 
 
-def _log_mass(posterior: Independent, plan: Plan, grown: Grown, masses: dict[tuple[int | None, int], float]) -> float:
+def _log_mass(
+    posterior: Independent, plan: Plan, grown: Grown, masses: dict[tuple[int | None, int], float]
+) -> float:
     if grown.signs is not None:
         return float(posterior.log_mass(grown.box(plan.growth, posterior.spread)))
     key = (grown.draw, grown.steps)
@@ -53,7 +55,8 @@ def _cells(union: Union, boxes: Sequence[Box]) -> tuple[Cell, ...]:
         parent = boxes[cell.parent]
         changed = (cell.box.lower != parent.lower) | (cell.box.upper != parent.upper)
         cuts = tuple(
-            (d, float(cell.box.lower[d]), float(cell.box.upper[d])) for d in changed.nonzero().squeeze(1).tolist()
+            (d, float(cell.box.lower[d]), float(cell.box.upper[d]))
+            for d in changed.nonzero().squeeze(1).tolist()
         )
         cells.append(Cell(union.members.index(cell.parent), cuts))
     return tuple(cells)

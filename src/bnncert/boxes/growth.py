@@ -46,7 +46,9 @@ class Plan:
             if value < 1:
                 raise InputError(f"{name} is {value}; give at least 1")
         if not 0 < self.growth.step < float("inf"):
-            raise InputError(f"step is {self.growth.step}; give a positive number of standard deviations")
+            raise InputError(
+                f"step is {self.growth.step}; give a positive number of standard deviations"
+            )
         if not 0 <= self.growth.rho < float("inf"):
             raise InputError(f"rho is {self.growth.rho}; give a number of at least 0")
         if self.bound not in BOUNDS:
@@ -99,14 +101,21 @@ def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
 
     gradient = torch.func.vmap(torch.func.grad(margin), in_dims=(None, 0, 0))
     parts = slices(len(spec), 4 * 8 * problem.network.size, center.device)
-    signs = [gradient(center, spec.region.center[part], rows[part]).sign().to(torch.int8) for part in parts]
+    signs = [
+        gradient(center, spec.region.center[part], rows[part]).sign().to(torch.int8)
+        for part in parts
+    ]
     return torch.cat(signs)
 
 
 def _bound(problem: Problem, plan: Plan) -> RowBounds:
     """The plan's bound of the rows of some inputs [k, R]; layers whose weights are certain are walked only once."""
     network, spec, posterior = problem.network, problem.specification, independent(problem)
-    known = linear.prefix(network, posterior.center, posterior.spread, spec.region) if plan.bound == "lbp" else None
+    known = (
+        linear.prefix(network, posterior.center, posterior.spread, spec.region)
+        if plan.bound == "lbp"
+        else None
+    )
 
     def bound(inputs: Tensor, weights: Box) -> Tensor:
         part = spec[inputs]
@@ -118,7 +127,14 @@ def _bound(problem: Problem, plan: Plan) -> RowBounds:
     return bound
 
 
-def _test(plan: Plan, spread: Tensor, center: Tensor, signs: Tensor | None, names: Tensor, bound: RowBounds) -> Test:
+def _test(
+    plan: Plan,
+    spread: Tensor,
+    center: Tensor,
+    signs: Tensor | None,
+    names: Tensor,
+    bound: RowBounds,
+) -> Test:
     """Whether the box after j steps is proved safe for the given inputs, which the bound knows by their names."""
 
     def bounded(inputs: Tensor, weights: Box) -> Tensor:

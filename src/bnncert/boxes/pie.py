@@ -31,7 +31,9 @@ class PIE:
         self.plan()  # checks the options
 
     def plan(self) -> Plan:
-        return Plan(Growth(self.step), self.samples, self.mean_first, self.budget, self.bound, self.walk)
+        return Plan(
+            Growth(self.step), self.samples, self.mean_first, self.budget, self.bound, self.walk
+        )
 
     def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
         return cover(problem, self.plan(), seed)

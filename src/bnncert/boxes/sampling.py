@@ -30,7 +30,15 @@ class Sampling:
         self.plan()  # checks the options
 
     def plan(self) -> Plan:
-        return Plan(Growth(self.step), self.samples, self.mean_first, self.budget, self.bound, "linear", longest=1)
+        return Plan(
+            Growth(self.step),
+            self.samples,
+            self.mean_first,
+            self.budget,
+            self.bound,
+            "linear",
+            longest=1,
+        )
 
     def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
         return cover(problem, self.plan(), seed)

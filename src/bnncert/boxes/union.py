@@ -21,9 +21,17 @@ from bnncert.posteriors.independent import UP, Independent
 
 NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32
-EXACT_WORK = 2**22  # weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost
-FEW_WEIGHTS = 16  # up to which boxes are cut into cells; with many, a cut leaves nothing but its tail
-PIECES, MOST_PIECES, MOST_CELLS = 8, 16, 64  # kept a cut (all, up to four weights), of one box, and of all boxes
+EXACT_WORK = (
+    2**22
+)  # weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost
+FEW_WEIGHTS = (
+    16  # up to which boxes are cut into cells; with many, a cut leaves nothing but its tail
+)
+PIECES, MOST_PIECES, MOST_CELLS = (
+    8,
+    16,
+    64,
+)  # kept a cut (all, up to four weights), of one box, and of all boxes
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +58,16 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
     if not members:
         return Union(0.0, "cells", ())
     kept = [boxes[i] for i in members]
-    if not bool((posterior.spread > 0).any()):  # nothing is random, and a box holds it: certain, not nearly certain
+    if not bool(
+        (posterior.spread > 0).any()
+    ):  # nothing is random, and a box holds it: certain, not nearly certain
         return Union(1.0, "cells", (members[0],), (Cell(members[0], kept[0]),))
     parents = len(kept) if posterior.size <= FEW_WEIGHTS else 1
     candidates = [_by_cells(posterior, kept[:parents], members[:parents])]
     if len(kept) > 1:
-        fit = (EXACT_WORK // max(posterior.size, 2048)).bit_length() - 1  # boxes with affordably many intersections
+        fit = (
+            EXACT_WORK // max(posterior.size, 2048)
+        ).bit_length() - 1  # boxes with affordably many intersections
         if fit > 1:
             candidates.append(_by_inclusion_exclusion(posterior, kept[:fit], members[:fit]))
         if fit < len(kept):
@@ -67,7 +79,9 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
 def heaviest(logs: Sequence[float]) -> list[int]:
     """Indices by falling log-mass, without those whose masses together cannot matter; the first stays if positive."""
     order = sorted((i for i in range(len(logs)) if logs[i] > -math.inf), key=lambda i: -logs[i])
-    return [i for i in order if i == order[0] or math.exp(logs[i]) * len(order) >= NEGLIGIBLE][:MOST_BOXES]
+    return [i for i in order if i == order[0] or math.exp(logs[i]) * len(order) >= NEGLIGIBLE][
+        :MOST_BOXES
+    ]
 
 
 def _relevant(posterior: Independent, boxes: Sequence[Box]) -> list[int]:
@@ -93,15 +107,22 @@ def _by_cells(posterior: Independent, boxes: Sequence[Box], members: Sequence[in
     return Union(_sum_down(masses), "cells", used, tuple(cell for _, cell in cells))
 
 
-def _without(posterior: Independent, pieces: list[tuple[float, Box]], other: Box) -> list[tuple[float, Box]]:
+def _without(
+    posterior: Independent, pieces: list[tuple[float, Box]], other: Box
+) -> list[tuple[float, Box]]:
     """The heaviest pieces of the given ones outside `other`, with their log-masses."""
     rest: list[tuple[float, Box]] = []
     for log, part in pieces:
         if separated(posterior, part, other):
             rest.append((log, part))
         else:
-            rest += [(float(posterior.log_mass(piece)), piece) for piece in _subtract(posterior, part, other)]
-    return sorted((pair for pair in rest if pair[0] > -math.inf), key=lambda pair: -pair[0])[:MOST_PIECES]
+            rest += [
+                (float(posterior.log_mass(piece)), piece)
+                for piece in _subtract(posterior, part, other)
+            ]
+    return sorted((pair for pair in rest if pair[0] > -math.inf), key=lambda pair: -pair[0])[
+        :MOST_PIECES
+    ]
 
 
 def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
@@ -142,8 +163,12 @@ def _heaviest_cut(posterior: Independent, part: Box, other: Box) -> tuple[Box, B
     whole = posterior.log_masses(part)
     cuttable = posterior.spread > 0
     kept = [
-        torch.where(cuttable & (part.upper > other.upper), posterior.log_masses(above) - whole, -math.inf),
-        torch.where(cuttable & (part.lower < other.lower), posterior.log_masses(below) - whole, -math.inf),
+        torch.where(
+            cuttable & (part.upper > other.upper), posterior.log_masses(above) - whole, -math.inf
+        ),
+        torch.where(
+            cuttable & (part.lower < other.lower), posterior.log_masses(below) - whole, -math.inf
+        ),
     ]
     best = torch.stack(kept)
     if not bool((best > -math.inf).any()):
@@ -161,7 +186,9 @@ def _with(vector: Tensor, index: int, value: Tensor) -> Tensor:
     return changed
 
 
-def _by_inclusion_exclusion(posterior: Independent, boxes: Sequence[Box], members: Sequence[int]) -> Union:
+def _by_inclusion_exclusion(
+    posterior: Independent, boxes: Sequence[Box], members: Sequence[int]
+) -> Union:
     return Union(_sum_down(_signed_terms(posterior, boxes)), "inclusion-exclusion", tuple(members))
 
 
@@ -198,7 +225,10 @@ def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
 
 def overlap(first: Box, second: Box) -> Box | None:
     """The intersection, or None where it is empty: an empty one must never become a box by sorting its ends."""
-    lower, upper = torch.maximum(first.lower, second.lower), torch.minimum(first.upper, second.upper)
+    lower, upper = (
+        torch.maximum(first.lower, second.lower),
+        torch.minimum(first.upper, second.upper),
+    )
     return intersect(first, second) if bool((lower <= upper).all()) else None
 
 

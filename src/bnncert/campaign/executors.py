@@ -96,16 +96,24 @@ def dask_workers(address: str, count: int, device: str) -> Iterator[Workers]:
     try:
         if address == LOCAL:
             cluster = LocalCluster(
-                n_workers=max(1, count), threads_per_worker=1, dashboard_address=None, resources=needs or None
+                n_workers=max(1, count),
+                threads_per_worker=1,
+                dashboard_address=None,
+                resources=needs or None,
             )
         client = Client(cluster or address, timeout=ANSWER)
     except (OSError, ValueError) as error:
-        raise InputError(f"no Dask scheduler answers at {address!r} ({error}); check the address") from error
+        raise InputError(
+            f"no Dask scheduler answers at {address!r} ({error}); check the address"
+        ) from error
     try:
         # A chunk's inputs travel with its task, which Dask finds large and says so.
         warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
         options = {"pure": False, "resources": needs}
-        yield Workers(lambda: client.get_executor(**options), lambda: max(1, 2 * sum(client.nthreads().values())))
+        yield Workers(
+            lambda: client.get_executor(**options),
+            lambda: max(1, 2 * sum(client.nthreads().values())),
+        )
     finally:
         client.close()
         if cluster is not None:

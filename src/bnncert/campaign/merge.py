@@ -44,7 +44,9 @@ def _enter(store: Store, part: Store) -> int:
             try:
                 content = path.read_bytes()
             except OSError as error:
-                raise InputError(f"bundle {str(path)!r} cannot be read ({error.strerror}); put it back") from error
+                raise InputError(
+                    f"bundle {str(path)!r} cannot be read ({error.strerror}); put it back"
+                ) from error
         store.add(rows, bundle or "", content)
         count += len(rows)
     return count

@@ -116,7 +116,9 @@ class Plan:
             "version": __version__,
         }
         fields |= {"inputs": digest([list(self.indices), list(self.input_digests)], [self.y])}
-        return canonical_json(fields | {"posteriors": {subject.name: subject.digest for subject in self.subjects}})
+        return canonical_json(
+            fields | {"posteriors": {subject.name: subject.digest for subject in self.subjects}}
+        )
 
     @property
     def items(self) -> int:
@@ -125,9 +127,12 @@ class Plan:
     def chunks(self, part: int = 1, parts: int = 1) -> list[Chunk]:
         """All chunks, or every parts-th from the part-th on: shards cut no chunk in two."""
         cuts = [
-            range(len(self.indices))[start : start + self.chunk] for start in range(0, len(self.indices), self.chunk)
+            range(len(self.indices))[start : start + self.chunk]
+            for start in range(0, len(self.indices), self.chunk)
         ]
-        return [Chunk(subject, tuple(cut)) for subject in self.subjects for cut in cuts][part - 1 :: parts]
+        return [Chunk(subject, tuple(cut)) for subject in self.subjects for cut in cuts][
+            part - 1 :: parts
+        ]
 
     def items_of(self, chunk: Chunk) -> int:
         return len(chunk.positions) * len(self.job.eps)
@@ -138,11 +143,17 @@ class Plan:
         question = self.job.question
         clip = question.clip_of(self.job.image)
         regions = [{"norm": question.norm, "eps": eps.hex(), "clip": clip} for eps in question.eps]
-        conditions: list[dict[str, Any]] = [{"label": value, "target": question.target} for value in self.y.tolist()]
+        conditions: list[dict[str, Any]] = [
+            {"label": value, "target": question.target} for value in self.y.tolist()
+        ]
         if question.tolerance is not None:
             distance = float(question.tolerance).hex()
-            conditions = [{"y": float(value).hex(), "tolerance": distance} for value in self.y.tolist()]
-        return tuple(tuple(canonical_json(region | asked) for region in regions) for asked in conditions)
+            conditions = [
+                {"y": float(value).hex(), "tolerance": distance} for value in self.y.tolist()
+            ]
+        return tuple(
+            tuple(canonical_json(region | asked) for region in regions) for asked in conditions
+        )
 
     def key(self, chunk: Chunk, item: int, method: int) -> Key:
         several = len(self.job.eps)
@@ -159,7 +170,9 @@ class Plan:
             found = [stored.get(self.key(chunk, item, method)) for method in range(len(wanted))]
             for result in found:
                 if result is not None and result.status != Status.ERROR:
-                    known[item] = improved(known.get(item, NOTHING), result.status, (result.lower, result.upper))
+                    known[item] = improved(
+                        known.get(item, NOTHING), result.status, (result.lower, result.upper)
+                    )
             if self.job.open(known.get(item, NOTHING)):
                 for method, result in enumerate(found):
                     if result is None or result.status == Status.ERROR:
@@ -220,7 +233,9 @@ def make_plan(campaign: Campaign) -> Plan:
     repeated, indices = len(indices) - len(kept), [indices[i] for i in kept]
     x, y = x[kept], y[kept]
     configs = tuple(_config(method, campaign.seed) for method in campaign.methods)
-    job = Job(campaign.question, data.image, campaign.methods, configs, campaign.seed, campaign.at_least)
+    job = Job(
+        campaign.question, data.image, campaign.methods, configs, campaign.seed, campaign.at_least
+    )
     loaded = [(name, path, *load_posterior(path)) for name, path in campaign.posteriors.items()]
     for name, _, network, posterior in loaded:
         try:
@@ -249,7 +264,9 @@ def _config(method: Method, seed: int) -> str:
     return canonical_json(options | {"seed": seed})
 
 
-def _check(network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int) -> None:
+def _check(
+    network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int
+) -> None:
     """Regions, labels and shapes of all inputs, and whether every method can do with such a posterior."""
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
@@ -277,7 +294,9 @@ def estimate_cost(plan: Plan, device: str) -> list[Cost]:
     costs = []
     for subject in plan.subjects:
         first, chunk = Chunk(subject, spread[:1]), Chunk(subject, spread)
-        compute(plan.task(first, plan.missing(first, {}), device))  # reads the file, warms the device up
+        compute(
+            plan.task(first, plan.missing(first, {}), device)
+        )  # reads the file, warms the device up
         task = plan.task(chunk, plan.missing(chunk, {}), device)
         started = time.perf_counter()
         size = len(compute(task).bundle)
@@ -290,7 +309,11 @@ def estimate_cost(plan: Plan, device: str) -> list[Cost]:
 def read_shard(text: str) -> tuple[int, int]:
     """i/n, with i from 1 to n."""
     ends = text.split("/")
-    if len(ends) != 2 or not all(end.isdecimal() for end in ends) or not 1 <= int(ends[0]) <= int(ends[1]):
+    if (
+        len(ends) != 2
+        or not all(end.isdecimal() for end in ends)
+        or not 1 <= int(ends[0]) <= int(ends[1])
+    ):
         raise InputError(f"shard {text!r} is not I/N; give for example 1/8, ..., 8/8")
     return int(ends[0]), int(ends[1])
 
@@ -298,6 +321,10 @@ def read_shard(text: str) -> tuple[int, int]:
 def bundle_name(plan: Plan, chunk: Chunk, missing: Missing) -> str:
     """Told by what is computed: the same work overwrites its own file, and other work never does."""
     keys: Sequence[object] = [
-        plan.key(chunk, item, method) for method, items in enumerate(missing.wanted) for item in items
+        plan.key(chunk, item, method)
+        for method, items in enumerate(missing.wanted)
+        for item in items
     ]
-    return f"{chunk.subject.digest[:8]}-{plan.indices[chunk.positions[0]]:06d}-{digest(keys)[:16]}.zip"
+    return (
+        f"{chunk.subject.digest[:8]}-{plan.indices[chunk.positions[0]]:06d}-{digest(keys)[:16]}.zip"
+    )

@@ -105,11 +105,19 @@ def _json_lines(path: Path) -> Iterator[Show]:
     try:
         file = path.open("a", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"--json-log {str(path)!r} cannot be written ({error.strerror}); name another") from error
+        raise InputError(
+            f"--json-log {str(path)!r} cannot be written ({error.strerror}); name another"
+        ) from error
     with file:
 
         def show(state: Progress) -> None:
-            fields = {**vars(state), "rate": state.rate, "left": state.left, "mean": state.mean, "time": time.time()}
+            fields = {
+                **vars(state),
+                "rate": state.rate,
+                "left": state.left,
+                "mean": state.mean,
+                "time": time.time(),
+            }
             print(json.dumps(fields), file=file, flush=True)
 
         yield show
@@ -118,4 +126,10 @@ def _json_lines(path: Path) -> Iterator[Show]:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes:02d} min"
+        if hours
+        else f"{minutes} min {rest:02d} s"
+        if minutes
+        else f"{rest} s"
+    )

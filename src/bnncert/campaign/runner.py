@@ -47,10 +47,18 @@ class Runner:
     """A plan, a store and workers; `run` returns when the plan's chunks are all stored."""
 
     def __init__(self, plan: Plan, store: Store, workers: Workers, device: str, show: Show) -> None:
-        self.plan, self.store, self.workers, self.device, self.show = plan, store, workers, device, show
+        self.plan, self.store, self.workers, self.device, self.show = (
+            plan,
+            store,
+            workers,
+            device,
+            show,
+        )
         self.flights: dict[Future[Computed], Flight] = {}
         self.pending: deque[Chunk] = deque()
-        self.suspects: deque[Chunk] = deque()  # a worker died over each; they are computed one at a time
+        self.suspects: deque[Chunk] = (
+            deque()
+        )  # a worker died over each; they are computed one at a time
         self.state = Progress(0)
         self.started = self.beat = time.monotonic()
         self.broken = self.stopping = False
@@ -82,9 +90,14 @@ class Runner:
             if self.stopping:
                 raise KeyboardInterrupt
             self.stopping = True
-            print("bnncert: stopping after the chunks in flight; once more to stop at once", file=sys.stderr)
+            print(
+                "bnncert: stopping after the chunks in flight; once more to stop at once",
+                file=sys.stderr,
+            )
 
-        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        if (
+            threading.current_thread() is not threading.main_thread()
+        ):  # which alone may handle signals
             yield
             return
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -96,11 +109,15 @@ class Runner:
 
     def _launch(self) -> None:
         """Keep the workers busy; while a suspect flies, nothing else does."""
-        if self.broken and not self.flights:  # a process pool takes no more once one of its processes has died
+        if (
+            self.broken and not self.flights
+        ):  # a process pool takes no more once one of its processes has died
             self.executor.shutdown(wait=False)
             self.executor, self.broken = self.workers.start(), False
         looked = 0
-        while not self.stopping and self._room() and looked < len(self.pending) + len(self.suspects):
+        while (
+            not self.stopping and self._room() and looked < len(self.pending) + len(self.suspects)
+        ):
             chunk = self.suspects.popleft() if self.suspects else self.pending.popleft()
             if self._begin(chunk):
                 looked = 0
@@ -111,7 +128,11 @@ class Runner:
             time.sleep(PAUSE)
 
     def _room(self) -> bool:
-        if self.broken or self.suspects or any(flight.chunk.deaths for flight in self.flights.values()):
+        if (
+            self.broken
+            or self.suspects
+            or any(flight.chunk.deaths for flight in self.flights.values())
+        ):
             return not self.flights
         return len(self.flights) < self.workers.in_flight()
 
@@ -134,7 +155,9 @@ class Runner:
     def _land(self) -> None:
         """Wait for chunks, and store or divide them."""
         if self.stopping:
-            self.flights = {future: flight for future, flight in self.flights.items() if not future.cancel()}
+            self.flights = {
+                future: flight for future, flight in self.flights.items() if not future.cancel()
+            }
         done, _ = wait(self.flights, timeout=BEAT, return_when=FIRST_COMPLETED)
         for future in done:
             flight = self.flights.pop(future)
@@ -150,14 +173,18 @@ class Runner:
     def _store(self, flight: Flight, computed: Computed) -> None:
         plan, chunk = self.plan, flight.chunk
         name = bundle_name(plan, chunk, flight.missing)
-        rows = [stored_row(plan.key(chunk, row.item, row.method), row, name) for row in computed.rows]
+        rows = [
+            stored_row(plan.key(chunk, row.item, row.method), row, name) for row in computed.rows
+        ]
         self.store.add(rows, name, computed.bundle, flight.claim)
         self._count(flight.missing, computed.rows, plan.items_of(chunk))
 
     def _failed(self, flight: Flight, error: BaseException) -> None:
         chunk = flight.chunk
         if cluster_lost(error):
-            raise InputError(f"the Dask scheduler was lost ({error!r}); give the same command again to resume")
+            raise InputError(
+                f"the Dask scheduler was lost ({error!r}); give the same command again to resume"
+            )
         if not isinstance(error, Exception):
             raise error
         died = worker_died(error)
@@ -172,7 +199,9 @@ class Runner:
             self.pending.extendleft(reversed(halves))
         else:
             reason = "the worker process died" if died else f"{type(error).__name__}: {error}"
-            self._store(flight, Computed(self.plan.failed(flight.chunk, flight.missing, reason), b""))
+            self._store(
+                flight, Computed(self.plan.failed(flight.chunk, flight.missing, reason), b"")
+            )
 
     def _count(self, missing: Missing, rows: tuple[Row, ...], items: int) -> None:
         """An item's bounds are the best of its stored and its new answers."""

@@ -76,7 +76,9 @@ def _yaml(text: str) -> object:
     try:
         import yaml
     except ImportError as error:
-        raise InputError("YAML needs PyYAML: pip install 'bnncert[campaign]', or write the file as .toml") from error
+        raise InputError(
+            "YAML needs PyYAML: pip install 'bnncert[campaign]', or write the file as .toml"
+        ) from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -131,7 +133,9 @@ def _posteriors(found: dict[str, Any] | list[Any], folder: Path) -> dict[str, Pa
         require_kind("posteriors", entry, (str,))
     named = found if isinstance(found, dict) else {Path(entry).stem: entry for entry in found}
     if not found or len(named) < len(found):
-        raise InputError("'posteriors' names none, or two files of one name; give each a name of its own: NAME = FILE")
+        raise InputError(
+            "'posteriors' names none, or two files of one name; give each a name of its own: NAME = FILE"
+        )
     return {str(name): folder / entry for name, entry in named.items()}
 
 
@@ -158,7 +162,9 @@ def _methods(found: list[Any] | None, at_least: Decimal | None) -> tuple[Method,
         raise InputError("'methods' is empty; leave it out for concentration, or name some")
     methods = [method for entry in found for method in _method(entry)]
     if len(set(methods)) < len(methods):
-        raise InputError("'methods' names the same method with the same options twice; give each once")
+        raise InputError(
+            "'methods' names the same method with the same options twice; give each once"
+        )
     return tuple(methods if at_least is None else sorted(methods, key=_cost))
 
 
@@ -177,8 +183,13 @@ def _method(entry: object) -> Sequence[Method]:
     """A method by name with options; an option with a list of values stands for one method a value."""
     options = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or not isinstance(options.get("name"), str):
-        raise InputError(f"'methods' holds {entry!r}; give tables with a name, as {{name = \"concentration\"}}")
+        raise InputError(
+            f"'methods' holds {entry!r}; give tables with a name, as {{name = \"concentration\"}}"
+        )
     given = {key: value for key, value in options.items() if key != "name"}
     choices = {key: value if isinstance(value, list) else [value] for key, value in given.items()}
     combinations = product(*choices.values())
-    return [method_named(options["name"], dict(zip(choices, values, strict=True))) for values in combinations]
+    return [
+        method_named(options["name"], dict(zip(choices, values, strict=True)))
+        for values in combinations
+    ]

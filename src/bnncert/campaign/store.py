@@ -104,18 +104,24 @@ class Store:
             about = {"schema": SCHEMA, "campaign": plan.description, "seed": str(plan.job.seed)}
             about |= {"at_least": "" if threshold is None else str(threshold)}
             cursor.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-            subjects = [(k, s.name, s.digest, s.posterior, str(s.path)) for k, s in enumerate(plan.subjects)]
+            subjects = [
+                (k, s.name, s.digest, s.posterior, str(s.path)) for k, s in enumerate(plan.subjects)
+            ]
             cursor.executemany("INSERT INTO posteriors VALUES (?, ?, ?, ?, ?)", subjects)
             methods = zip(plan.job.methods, plan.job.configs, strict=True)
             named = [(k, method.name, config) for k, (method, config) in enumerate(methods)]
             cursor.executemany("INSERT INTO methods VALUES (?, ?, ?)", named)
-            labels = [None] * len(plan.y) if plan.job.question.tolerance is not None else plan.y.tolist()
+            labels = (
+                [None] * len(plan.y) if plan.job.question.tolerance is not None else plan.y.tolist()
+            )
             items = [
                 (index, labels[k], eps, plan.input_digests[k], plan.specs[k][number])
                 for k, index in enumerate(plan.indices)
                 for number, eps in enumerate(plan.job.eps)
             ]
-            cursor.executemany("INSERT INTO items (idx, label, eps, input, spec) VALUES (?, ?, ?, ?, ?)", items)
+            cursor.executemany(
+                "INSERT INTO items (idx, label, eps, input, spec) VALUES (?, ?, ?, ?, ?)", items
+            )
 
     def adopt(self, other: Store) -> None:
         """Take over what another store was asked."""
@@ -144,7 +150,9 @@ class Store:
             found |= {Key(*row[:6]): Stored(*row[6:]) for row in rows}
         return found
 
-    def add(self, rows: Sequence[StoredRow], bundle: str, content: bytes, claim: str | None = None) -> None:
+    def add(
+        self, rows: Sequence[StoredRow], bundle: str, content: bytes, claim: str | None = None
+    ) -> None:
         """Enter a chunk's rows, after their certificates; the chunk's claim ends in the same transaction."""
         path = self.folder / BUNDLES / bundle
         if content:
@@ -174,23 +182,40 @@ class Store:
     def claim(self, chunk: str) -> bool:
         """Whether the chunk is ours to compute: nobody else who is alive has claimed it."""
         with self._transaction(durable=False) as cursor:
-            found = cursor.execute("SELECT host, pid, expires FROM claims WHERE chunk = ?", (chunk,)).fetchone()
+            found = cursor.execute(
+                "SELECT host, pid, expires FROM claims WHERE chunk = ?", (chunk,)
+            ).fetchone()
             if found is not None and _alive(*found) and (found[0], found[1]) != _me():
                 return False
-            cursor.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", (chunk, *_me(), time.time() + LEASE))
+            cursor.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)",
+                (chunk, *_me(), time.time() + LEASE),
+            )
             return True
 
     def renew(self) -> None:
         """A sign of life for all that we have claimed."""
         with self._transaction(durable=False) as cursor:
-            cursor.execute("UPDATE claims SET expires = ? WHERE host = ? AND pid = ?", (time.time() + LEASE, *_me()))
+            cursor.execute(
+                "UPDATE claims SET expires = ? WHERE host = ? AND pid = ?",
+                (time.time() + LEASE, *_me()),
+            )
 
     def release(self) -> None:
         """Give up our claims, and remove bundles that no row names if nobody else is at work."""
         with self._transaction() as cursor:
             cursor.execute("DELETE FROM claims WHERE host = ? AND pid = ?", _me())
-            others = [row for row in cursor.execute("SELECT host, pid, expires FROM claims") if _alive(*row)]
-            named = {row[0] for row in cursor.execute("SELECT DISTINCT bundle FROM results WHERE bundle IS NOT NULL")}
+            others = [
+                row
+                for row in cursor.execute("SELECT host, pid, expires FROM claims")
+                if _alive(*row)
+            ]
+            named = {
+                row[0]
+                for row in cursor.execute(
+                    "SELECT DISTINCT bundle FROM results WHERE bundle IS NOT NULL"
+                )
+            }
             if not others:
                 cursor.execute("DELETE FROM claims")
                 for path in (self.folder / BUNDLES).iterdir():
@@ -236,8 +261,12 @@ def open_store(folder: Path, create: bool = False) -> Iterator[Store]:
         if not create:
             raise InputError(f"{str(folder)!r} is no run folder; name one that `bnncert run` wrote")
         if folder.is_dir() and any(entry.name != BUNDLES for entry in folder.iterdir()):
-            raise InputError(f"{str(folder)!r} is not empty and no run folder; name a new one with --out")
-    _writing(folder, lambda: (folder / BUNDLES).mkdir(parents=True, exist_ok=True)) if create else None
+            raise InputError(
+                f"{str(folder)!r} is not empty and no run folder; name a new one with --out"
+            )
+    _writing(
+        folder, lambda: (folder / BUNDLES).mkdir(parents=True, exist_ok=True)
+    ) if create else None
     connection = _writing(folder, lambda: _connected(path, create))
     try:
         yield Store(folder, connection)
@@ -262,7 +291,9 @@ def _connected(path: Path, create: bool) -> sqlite3.Connection:
         raise
     if schema not in (None, (SCHEMA,)):
         connection.close()
-        raise InputError(f"{str(path)!r} is of schema {schema[0]}, not {SCHEMA}; use the version that wrote it")
+        raise InputError(
+            f"{str(path)!r} is of schema {schema[0]}, not {SCHEMA}; use the version that wrote it"
+        )
     return connection
 
 

@@ -40,7 +40,16 @@ SELECT {", ".join(SOURCES.values())}
 FROM posteriors p CROSS JOIN items i CROSS JOIN methods m JOIN results r {JOINED}
 ORDER BY p.rank, i.rank, m.rank
 """
-COLUMNS = ["name", "posterior", *columns(Answer), "certificate", "config", "reason", "input", "spec"]
+COLUMNS = [
+    "name",
+    "posterior",
+    *columns(Answer),
+    "certificate",
+    "config",
+    "reason",
+    "input",
+    "spec",
+]
 
 
 def records(store: Store) -> Iterator[dict[str, Any]]:
@@ -81,12 +90,16 @@ def export_parquet(store: Store, path: Path) -> int:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise InputError("--parquet needs pyarrow: pip install 'bnncert[campaign]', or use --csv") from error
+        raise InputError(
+            "--parquet needs pyarrow: pip install 'bnncert[campaign]', or use --csv"
+        ) from error
     found = list(records(store))
     kinds = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     known = columns(Answer)
     names = list(found[0]) if found else COLUMNS
-    schema = pyarrow.schema([(name, kinds[known[name].kind if name in known else str]) for name in names])
+    schema = pyarrow.schema(
+        [(name, kinds[known[name].kind if name in known else str]) for name in names]
+    )
     buffer = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.Table.from_pylist(found, schema), buffer)
     _write(path, buffer.getvalue().to_pybytes())
@@ -97,7 +110,9 @@ def _write(path: Path, content: bytes) -> None:
     try:
         write_atomically(path, content)
     except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written ({error.strerror}); name another place") from error
+        raise InputError(
+            f"{str(path)!r} cannot be written ({error.strerror}); name another place"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -145,7 +160,8 @@ def method_counts(store: Store) -> list[tuple[str, int]]:
 
 def reasons(store: Store) -> list[tuple[int, str]]:
     """Why items ended in error, and how many."""
-    statement = (
-        "SELECT count(*), reason FROM results WHERE status = 'error' AND version = ? GROUP BY reason ORDER BY 1 DESC"
-    )
-    return [(int(count), str(reason)) for count, reason in store.connection.execute(statement, (__version__,))]
+    statement = "SELECT count(*), reason FROM results WHERE status = 'error' AND version = ? GROUP BY reason ORDER BY 1 DESC"
+    return [
+        (int(count), str(reason))
+        for count, reason in store.connection.execute(statement, (__version__,))
+    ]

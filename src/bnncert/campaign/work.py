@@ -37,7 +37,9 @@ class Job:
     """What is asked of every input, by which methods in order, and when an answer is good enough."""
 
     question: Question
-    image: bool  # whether the inputs are images, which are clipped unless the question says otherwise
+    image: (
+        bool  # whether the inputs are images, which are clipped unless the question says otherwise
+    )
     methods: tuple[Method, ...]
     configs: tuple[str, ...]
     seed: int
@@ -153,5 +155,7 @@ def _model(path: Path, digests: tuple[str, str], device: str) -> tuple[Network, 
     keep_freed_memory()  # in whatever process a chunk is computed
     network, posterior = load_posterior(path)
     if (network.digest, posterior.digest) != digests:
-        raise InputError(f"posterior file {str(path)!r} is not the one that was planned; put it back or plan again")
+        raise InputError(
+            f"posterior file {str(path)!r} is not the one that was planned; put it back or plan again"
+        )
     return network, posterior.to(device)

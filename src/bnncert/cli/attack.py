@@ -17,11 +17,15 @@ def register(app: typer.Typer) -> None:
     app.command()(attack)
 
 
-@takes_question(leave_out=("target", "tolerance"), eps="Radius of the input region; 0.05 unless given.")
+@takes_question(
+    leave_out=("target", "tolerance"), eps="Radius of the input region; 0.05 unless given."
+)
 def attack(
     posterior: Posterior,
     question: Question,
-    samples: Annotated[int, typer.Option(min=0, help="Sampled networks to attack too, each on its own.")] = 0,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Sampled networks to attack too, each on its own.")
+    ] = 0,
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:

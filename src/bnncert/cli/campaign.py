@@ -25,21 +25,33 @@ Folder = Annotated[Path, typer.Argument(help="A run folder: what `bnncert run` w
 
 def run(
     campaign: Annotated[Path, typer.Argument(help="Campaign file: .toml, .yaml or .yml.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder; the campaign's name without its ending.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; the campaign's name without its ending.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[
-        int, typer.Option(min=0, help="Processes that share the cores or take the GPUs in turn; 0: this one alone.")
+        int,
+        typer.Option(
+            min=0,
+            help="Processes that share the cores or take the GPUs in turn; 0: this one alone.",
+        ),
     ] = 0,
     dask: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler (tcp://...), or local for a cluster of --workers.")
+        str | None,
+        typer.Option(
+            help="Address of a Dask scheduler (tcp://...), or local for a cluster of --workers."
+        ),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(help="I/N: only the I-th of N parts, into a folder of its own; see merge.")
+        str | None,
+        typer.Option(help="I/N: only the I-th of N parts, into a folder of its own; see merge."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and what it will cost; run nothing.")
     ] = False,
-    json_log: Annotated[Path | None, typer.Option(help="Append progress as JSON lines to this file.")] = None,
+    json_log: Annotated[
+        Path | None, typer.Option(help="Append progress as JSON lines to this file.")
+    ] = None,
 ) -> None:
     """Certify posteriors x inputs x eps x methods into a run folder.
 
@@ -62,7 +74,10 @@ def run(
         _print_plan(plan, folder, device, max(1, workers), part)
         return
     started = time.perf_counter()
-    with open_store(folder, create=True) as store, _workers(dask, workers, device_named(device)) as chosen:
+    with (
+        open_store(folder, create=True) as store,
+        _workers(dask, workers, device_named(device)) as chosen,
+    ):
         store.enter(plan)
         try:
             with showing(json_log) as show:
@@ -73,16 +88,26 @@ def run(
             sys.exit(INTERRUPTED)
         except KeyboardInterrupt:
             _say_how_to_resume()
-            os._exit(INTERRUPTED)  # a thread that computes cannot be stopped, and a plain exit would wait for it
+            os._exit(
+                INTERRUPTED
+            )  # a thread that computes cannot be stopped, and a plain exit would wait for it
         write_results(store)
-    print(f"{state}; {time.perf_counter() - started:.1f} s; results and certificates are in {folder}")
+    print(
+        f"{state}; {time.perf_counter() - started:.1f} s; results and certificates are in {folder}"
+    )
     if state.errors:
-        print(f"{state.errors} items ended in error; `bnncert status` says why, the same command tries them again")
+        print(
+            f"{state.errors} items ended in error; `bnncert status` says why, the same command tries them again"
+        )
         raise typer.Exit(1)
 
 
 def _say_how_to_resume() -> None:
-    print(f"bnncert: stopped; to resume: bnncert {shlex.join(sys.argv[1:])}", file=sys.stderr, flush=True)
+    print(
+        f"bnncert: stopped; to resume: bnncert {shlex.join(sys.argv[1:])}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _workers(dask: str | None, workers: int, device: str) -> AbstractContextManager[Workers]:
@@ -99,20 +124,32 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
     job = plan.job
     chunks = plan.chunks(*part)
     methods = ", then ".join(f"{m.name} {c}" for m, c in zip(job.methods, job.configs, strict=True))
-    print(f"posteriors  {', '.join(f'{subject.name} ({subject.size} weights)' for subject in plan.subjects)}")
-    print(f"inputs      {len(plan.indices)}; eps {', '.join(f'{eps:g}' for eps in job.eps)} ({job.question.norm})")
+    print(
+        f"posteriors  {', '.join(f'{subject.name} ({subject.size} weights)' for subject in plan.subjects)}"
+    )
+    print(
+        f"inputs      {len(plan.indices)}; eps {', '.join(f'{eps:g}' for eps in job.eps)} ({job.question.norm})"
+    )
     print(f"methods     {methods}")
     if job.at_least is not None:
         print(f"            each only where it is still open whether P_safe >= {job.at_least}")
     share = sum(map(plan.items_of, chunks)) / plan.items
-    print(f"items       {plan.items}; {len(chunks)} chunks of up to {plan.chunk} inputs here, {share:.0%} of the items")
+    print(
+        f"items       {plan.items}; {len(chunks)} chunks of up to {plan.chunk} inputs here, {share:.0%} of the items"
+    )
     costs = estimate_cost(plan, device_named(device))
     for cost in costs:
-        print(f"            {cost.subject.name}: {_duration(cost.seconds)} on one worker, {cost.bytes / 1e6:.1f} MB")
-    seconds, size = (share * sum(values) for values in zip(*((c.seconds, c.bytes) for c in costs), strict=True))
+        print(
+            f"            {cost.subject.name}: {_duration(cost.seconds)} on one worker, {cost.bytes / 1e6:.1f} MB"
+        )
+    seconds, size = (
+        share * sum(values) for values in zip(*((c.seconds, c.bytes) for c in costs), strict=True)
+    )
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free
-    print(f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from a few inputs;")
+    print(
+        f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from a few inputs;"
+    )
     print(f"            {size / 1e9:.2f} GB of certificates, {free / 1e9:.0f} GB free")
     if size > free:
         print(f"            the certificates will not fit into {str(folder)!r}")
@@ -135,7 +172,9 @@ def status(folder: Folder) -> None:
     from bnncert.console import percent
 
     with open_store(folder) as store:
-        print(f"{'posterior':<16} {'eps':>8} {'items':>8} {'stored':>8} {'errors':>6} {'at least':>9} {'at most':>9}")
+        print(
+            f"{'posterior':<16} {'eps':>8} {'items':>8} {'stored':>8} {'errors':>6} {'at least':>9} {'at most':>9}"
+        )
         for line in summary(store):
             numbers = f"{line.items:>8} {line.stored:>8} {line.errors:>6}"
             means = f"{percent(line.lower):>9} {percent(line.upper, up=True):>9}"
@@ -143,7 +182,9 @@ def status(folder: Folder) -> None:
         for name, count in method_counts(store):
             print(f"{count} results of {name}")
         if store.about("at_least"):
-            print(f"P_safe >= {store.about('at_least')} is asked: an item that a method decides goes to none after it")
+            print(
+                f"P_safe >= {store.about('at_least')} is asked: an item that a method decides goes to none after it"
+            )
         for count, reason in reasons(store):
             print(f"{count} in error: {reason}")
         print(f"{store.runners()} at work on it now")
@@ -167,7 +208,9 @@ def merge(
 def export(
     folder: Folder,
     csv: Annotated[Path | None, typer.Option(help="Write the table as CSV.")] = None,
-    parquet: Annotated[Path | None, typer.Option(help="Write the table as Parquet (needs pyarrow).")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Write the table as Parquet (needs pyarrow).")
+    ] = None,
 ) -> None:
     """Write the table of a run; without options its results.jsonl, which check and report read."""
     from bnncert.campaign.store import open_store

@@ -37,15 +37,21 @@ def certify(
     options: dict[str, Any],
     method: Annotated[
         str | None,
-        typer.Option(help="concentration (default), sampling, pie, gie; enumeration for weight samples."),
+        typer.Option(
+            help="concentration (default), sampling, pie, gie; enumeration for weight samples."
+        ),
     ] = None,
     vnnlib: Annotated[
         Path | None,
-        typer.Option(help="Question from a VNN-LIB 1.0 file instead: it states the counterexample."),
+        typer.Option(
+            help="Question from a VNN-LIB 1.0 file instead: it states the counterexample."
+        ),
     ] = None,
     at_least: Annotated[
         str | None,
-        typer.Option(help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere."),
+        typer.Option(
+            help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere."
+        ),
     ] = None,
     estimate: Annotated[
         int,
@@ -53,7 +59,9 @@ def certify(
     ] = 0,
     device: Device = "cpu",
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for results.jsonl and certificates.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.jsonl and certificates.")
+    ] = None,
 ) -> None:
     """Certify P(a network drawn from POSTERIOR is robust around each input).
 
@@ -77,7 +85,9 @@ def certify(
     )
     if vnnlib is not None:
         if question is not None:
-            raise InputError("--vnnlib says what is asked: leave out --inputs, --eps and what belongs to them")
+            raise InputError(
+                "--vnnlib says what is asked: leave out --inputs, --eps and what belongs to them"
+            )
         bounds, complete = run.property_file(vnnlib)
     elif question is None:
         raise InputError("nothing is asked; give --inputs and --eps, or --vnnlib")
@@ -100,7 +110,9 @@ def decide(
     question: Question,
     effort: Annotated[int, typer.Option(help="0 plain slopes, 1 optimised ones.")] = 1,
     device: Device = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")
+    ] = None,
 ) -> None:
     """Certify the decision of the averaged network: bounds of its mean softmax, or mean output, around each input.
 
@@ -116,7 +128,9 @@ def decide(
     asked = ask(question, network, weights.to(device_named(device)))
     several = len(question.eps) > 1
     with _stored(out, several, DECISIONS) as store, _shown("deciding", len(asked.indices)) as show:
-        decisions = decide_problem(asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show))
+        decisions = decide_problem(
+            asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show)
+        )
     title = f"{posterior.name}, {_radius(question)}, predictive {decisions[0].quantity}"
     show_decisions(decisions, title)
     if out:
@@ -180,7 +194,9 @@ class _Run:
             del options["upper"]
             chosen = method_named(self.method, options)
         device = self.posterior.center.device
-        problems = [Problem(self.network, self.posterior, part.to(device)) for part in query.specifications]
+        problems = [
+            Problem(self.network, self.posterior, part.to(device)) for part in query.specifications
+        ]
         results, complete = self._certified(problems, chosen, list(range(len(problems))), False)
         if not complete:
             return {}, False
@@ -218,7 +234,9 @@ class _Run:
         return results, True
 
 
-def _stored(out: Path | None, several: bool, name: str) -> AbstractContextManager[Callable[[Sequence[Any]], None]]:
+def _stored(
+    out: Path | None, several: bool, name: str
+) -> AbstractContextManager[Callable[[Sequence[Any]], None]]:
     from bnncert.results.folder import result_folder
 
     return result_folder(out, several, name) if out else nullcontext(lambda _: None)
@@ -258,7 +276,9 @@ def _threshold(text: str | None) -> Decimal | None:
     except InvalidOperation:
         threshold = Decimal("nan")
     if threshold is not None and not (threshold.is_finite() and 0 <= threshold <= 1):
-        raise InputError(f"--at-least {text!r} is not a probability; give a number from 0 to 1, for example 0.95")
+        raise InputError(
+            f"--at-least {text!r} is not a probability; give a number from 0 to 1, for example 0.95"
+        )
     return threshold
 
 

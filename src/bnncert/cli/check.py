@@ -16,9 +16,15 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    target: Annotated[Path, typer.Argument(help="A certificate, also BUNDLE.zip/NAME, or a folder of results.")],
-    posterior: Annotated[Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with every verdict.")] = False,
+    target: Annotated[
+        Path, typer.Argument(help="A certificate, also BUNDLE.zip/NAME, or a folder of results.")
+    ],
+    posterior: Annotated[
+        Path, typer.Option(help="The posterior it speaks of: .safetensors or .npz.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object with every verdict.")
+    ] = False,
 ) -> None:
     """Check certificates independently, in rigorous arithmetic. Exit code 0 accepted, 1 rejected, 2 not checkable."""
     try:
@@ -26,15 +32,21 @@ def check(
     except ModuleNotFoundError as error:
         own = (error.name or "").split(".")[0] == "bnncert_check"
         lacking = "is a program of its own" if own else "needs python-flint"
-        raise InputError(f"the checker {lacking}; install it with: pip install 'bnncert[check]'") from error
+        raise InputError(
+            f"the checker {lacking}; install it with: pip install 'bnncert[check]'"
+        ) from error
     raise typer.Exit(run(target, posterior, as_json))
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")],
+    folder: Annotated[
+        Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")
+    ],
     posterior: Annotated[
         Path | None,
-        typer.Option(help="The posterior that was certified, for cross-sections through its weights."),
+        typer.Option(
+            help="The posterior that was certified, for cross-sections through its weights."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -49,7 +49,11 @@ def run_demo(out: Path) -> None:
     for name in ("method", "P_safe ≥", "≤", "certified", "calls", "seconds", "accepted"):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for method in METHODS:
-        table.add_row(method.name, *_certified(problem, method, out / method.name), _checked(out / method.name, saved))
+        table.add_row(
+            method.name,
+            *_certified(problem, method, out / method.name),
+            _checked(out / method.name, saved),
+        )
     console.print(table)
     console.print(GOODBYE.format(out=out), highlight=False, markup=False, soft_wrap=True)
 
@@ -71,7 +75,9 @@ def _train(console: Console) -> tuple[Network, Normal]:
             network, x, y, RECIPE, on_epoch=lambda epoch: bar.update(task, completed=epoch.number)
         ).posterior
     correct = accuracy(network, posterior.mean, *_digits("test"))
-    console.print(f"trained a 64-32-10 Bayesian network on digits: {100 * correct:.1f} % test accuracy at the mean")
+    console.print(
+        f"trained a 64-32-10 Bayesian network on digits: {100 * correct:.1f} % test accuracy at the mean"
+    )
     return network, posterior
 
 
@@ -80,10 +86,18 @@ def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
     with result_folder(out) as store:
         results = certify(problem, method)
         store(results)
-    lower, upper = (sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper"))
+    lower, upper = (
+        sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper")
+    )
     certified = sum(result.status == "certified" for result in results)
     calls, seconds = sum(r.bound_calls for r in results), sum(r.seconds for r in results)
-    return percent(lower), percent(upper, up=True), f"{certified} of {len(results)}", str(calls), f"{seconds:.1f}"
+    return (
+        percent(lower),
+        percent(upper, up=True),
+        f"{certified} of {len(results)}",
+        str(calls),
+        f"{seconds:.1f}",
+    )
 
 
 def _checked(results: Path, posterior: Path) -> str:
@@ -93,5 +107,7 @@ def _checked(results: Path, posterior: Path) -> str:
     except ModuleNotFoundError:
         return "needs python-flint"
     lines = read_results(results)
-    accepted = sum(verdict.status == ACCEPT for verdict in check_results(results, lines, read_model(posterior)))
+    accepted = sum(
+        verdict.status == ACCEPT for verdict in check_results(results, lines, read_model(posterior))
+    )
     return f"{accepted} of {len(lines)}"

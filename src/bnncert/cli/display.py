@@ -19,15 +19,36 @@ from bnncert.results.rows import Decision, Result
 SHOWN = 25  # rows of the table; all of them are in results.jsonl
 
 
-def show_results(results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input") -> None:
+def show_results(
+    results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input"
+) -> None:
     """A row a result (the first few) and the summary; with several radii each radius has its own summary."""
-    estimated, sized = any(result.estimate for result in results), len({result.eps for result in results}) > 1
+    estimated, sized = (
+        any(result.estimate for result in results),
+        len({result.eps for result in results}) > 1,
+    )
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    names = [region, *["eps"] * sized, "label", "predicted", "status", "at least", "at most", "calls"]
+    names = [
+        region,
+        *["eps"] * sized,
+        "label",
+        "predicted",
+        "status",
+        "at least",
+        "at most",
+        "calls",
+    ]
     for name in names + ["estimate*"] * estimated:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for r in results[:SHOWN]:
-        cells = [r.index, _dash(r.label), _dash(r.predicted), r.status, percent(r.lower), percent(r.upper, up=True)]
+        cells = [
+            r.index,
+            _dash(r.label),
+            _dash(r.predicted),
+            r.status,
+            percent(r.lower),
+            percent(r.upper, up=True),
+        ]
         cells[1:1] = [f"{r.eps:g}"] * sized
         table.add_row(*map(str, cells), str(r.bound_calls), *[_interval(r.estimate)] * estimated)
     console = Console()
@@ -35,13 +56,18 @@ def show_results(results: Sequence[Result], title: str, radii: Sequence[float] =
     if len(results) > SHOWN:
         console.print(f"... and {len(results) - SHOWN} more")
     each = (
-        {f"eps {eps!r}: ": [r for r in results if r.eps == eps] for eps in radii} if len(radii) > 1 else {"": results}
+        {f"eps {eps!r}: ": [r for r in results if r.eps == eps] for eps in radii}
+        if len(radii) > 1
+        else {"": results}
     )
     for prefix, part in each.items():
         console.print(prefix + summary(part, region), highlight=False, soft_wrap=True)
     if results and results[0].estimate:
         drawn = results[0].estimate
-        console.print(f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks", highlight=False)
+        console.print(
+            f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks",
+            highlight=False,
+        )
 
 
 def show_decisions(decisions: Sequence[Decision], title: str) -> None:
@@ -49,12 +75,24 @@ def show_decisions(decisions: Sequence[Decision], title: str) -> None:
     softmax = bool(decisions) and decisions[0].quantity == "softmax"
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     sized = len({decision.eps for decision in decisions}) > 1
-    names = ["input", *["eps"] * sized, *["label"] * softmax, "status", "at least", "at most", *["ahead by"] * softmax]
+    names = [
+        "input",
+        *["eps"] * sized,
+        *["label"] * softmax,
+        "status",
+        "at least",
+        "at most",
+        *["ahead by"] * softmax,
+    ]
     for name in names:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for d in decisions[:SHOWN]:
         cells = [d.index, *[f"{d.eps:g}"] * sized, *[d.label] * softmax, d.status]
-        ends = [percent(d.lower), percent(d.upper, up=True)] if softmax else [f"{d.lower:.6g}", f"{d.upper:.6g}"]
+        ends = (
+            [percent(d.lower), percent(d.upper, up=True)]
+            if softmax
+            else [f"{d.lower:.6g}", f"{d.upper:.6g}"]
+        )
         table.add_row(*map(str, cells), *ends, *([percent(d.gap)] if d.gap is not None else []))
     console = Console()
     console.print(table)
@@ -62,9 +100,12 @@ def show_decisions(decisions: Sequence[Decision], title: str) -> None:
         console.print(f"... and {len(decisions) - SHOWN} more")
     counts = []
     for eps in dict.fromkeys(decision.eps for decision in decisions) if sized else [None]:
-        part = [decision.status == "decided" for decision in decisions if eps in (None, decision.eps)]
+        part = [
+            decision.status == "decided" for decision in decisions if eps in (None, decision.eps)
+        ]
         counts.append(
-            ("" if eps is None else f"eps {eps!r}: ") + f"{sum(part)} of {_count(len(part), 'input')} decided"
+            ("" if eps is None else f"eps {eps!r}: ")
+            + f"{sum(part)} of {_count(len(part), 'input')} decided"
         )
     of = "probability of the label, E softmax," if softmax else "mean of the output"
     seconds = sum(decision.seconds for decision in decisions)
@@ -88,7 +129,9 @@ def show_query(name: str, query: Query, bounds: tuple[float, float]) -> None:
 
 def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> bool:
     """One word a query, P_safe >= at_least of the bounds by name; whether all of them hold."""
-    print(f"P_safe >= {at_least}? unsat: it holds, no counterexample; sat: it does not; unknown: neither is certified")
+    print(
+        f"P_safe >= {at_least}? unsat: it holds, no counterexample; sat: it does not; unknown: neither is certified"
+    )
     answers = {name: answer(lower, upper, at_least) for name, (lower, upper) in bounds.items()}
     for name, word in answers.items():
         print(f"{name}: {word}")
@@ -97,8 +140,12 @@ def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> b
 
 def summary(results: Sequence[Result], region: str = "input") -> str:
     """Mean certified probability over all inputs, what is not certified counting 0, and the statuses."""
-    lower, upper = (sum(getattr(result, end) for result in results) / len(results) for end in ("lower", "upper"))
-    counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in results).items())
+    lower, upper = (
+        sum(getattr(result, end) for result in results) / len(results) for end in ("lower", "upper")
+    )
+    counts = ", ".join(
+        f"{count} {status}" for status, count in Counter(r.status for r in results).items()
+    )
     seconds = sum(result.seconds for result in results)
     interval = f"at least {percent(lower)}, at most {percent(upper, up=True)}"
     return f"mean P_safe {interval} over {_count(len(results), region)} ({counts}); {seconds:.1f} s"
@@ -111,7 +158,11 @@ def _interval(estimate: Estimate | None) -> str:
 
 
 def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}{'es' if thing.endswith('x') else 's'}"
+    return (
+        f"{number} {thing}"
+        if number == 1
+        else f"{number} {thing}{'es' if thing.endswith('x') else 's'}"
+    )
 
 
 def _dash(value: int | None) -> str:

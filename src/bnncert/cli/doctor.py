@@ -31,8 +31,18 @@ def examine() -> Iterator[tuple[str, str]]:
     for package in ("torch", "numpy", "scipy", "safetensors"):
         yield package, _version(package)
     yield "cpu", f"{torch.get_num_threads()} threads"
-    yield "cuda", torch.cuda.get_device_name() if torch.cuda.is_available() else "not available; --device cpu"
-    yield "float64", "ok" if _float64_is_exact() else "WRONG: arithmetic is not IEEE double; certificates would be void"
+    yield (
+        "cuda",
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else "not available; --device cpu",
+    )
+    yield (
+        "float64",
+        "ok"
+        if _float64_is_exact()
+        else "WRONG: arithmetic is not IEEE double; certificates would be void",
+    )
     for package, (module, use, extra) in EXTRAS.items():
         missing = f"missing ({use}): pip install 'bnncert[{extra}]'"
         yield package, _version(package) if find_spec(module) else missing

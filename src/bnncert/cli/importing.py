@@ -17,27 +17,41 @@ def register(app: typer.Typer) -> None:
 
 
 def import_command(
-    file: Annotated[Path, typer.Argument(help="A state_dict (.pt, .pth, .safetensors), .npz, .onnx or native file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="A state_dict (.pt, .pth, .safetensors), .npz, .onnx or native file."),
+    ],
     kind: Annotated[
         str,
         typer.Option(
-            "--as", help="bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz, native or onnx."
+            "--as",
+            help="bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz, native or onnx.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
+    out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
+        "posterior.safetensors"
+    ),
     activation: Annotated[
-        str | None, typer.Option(help="Between the layers: relu (default), leaky_relu, tanh or sigmoid.")
+        str | None,
+        typer.Option(help="Between the layers: relu (default), leaky_relu, tanh or sigmoid."),
     ] = None,
     input_shape: Annotated[
-        str | None, typer.Option(help="Of one input, as 3,32,32; needed where a convolution comes first.")
+        str | None,
+        typer.Option(help="Of one input, as 3,32,32; needed where a convolution comes first."),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Names of the layers, first to last, where the file does not tell: stem,head.")
+        str | None,
+        typer.Option(
+            help="Names of the layers, first to last, where the file does not tell: stem,head."
+        ),
     ] = None,
     std: Annotated[
-        float | None, typer.Option(help="torch, onnx: standard deviation of the weights; 0 if not given.")
+        float | None,
+        typer.Option(help="torch, onnx: standard deviation of the weights; 0 if not given."),
     ] = None,
-    no_bias: Annotated[bool, typer.Option("--no-bias", help="blitz: the layers were made with bias=False.")] = False,
+    no_bias: Annotated[
+        bool, typer.Option("--no-bias", help="blitz: the layers were made with bias=False.")
+    ] = False,
 ) -> None:
     """Write a posterior trained elsewhere as a native file.
 
@@ -59,4 +73,6 @@ def import_command(
         print(f"bnncert: warning: {remark.message}", file=sys.stderr)
     save_posterior(out, found.network, found.posterior, found.notes)
     print(f"read as  {', '.join(str(layer) for layer in found.network.layers)}")
-    print(f"{out}: {found.network.size} weights, {found.posterior.family}, from {found.notes['library']}")
+    print(
+        f"{out}: {found.network.size} weights, {found.posterior.family}, from {found.notes['library']}"
+    )

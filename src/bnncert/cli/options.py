@@ -18,14 +18,18 @@ Posterior = Annotated[Path, typer.Argument(help="Posterior file: .safetensors (n
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")]
 
-INPUTS = "Data set (digits, mnist, fashion-mnist, cifar10) or .npz file with x and optionally y and eps."
+INPUTS = (
+    "Data set (digits, mnist, fashion-mnist, cifar10) or .npz file with x and optionally y and eps."
+)
 NO_CLIP = "Do not clip, also for images."
 # By name: the type and the help of every option of some method; which has which is for the methods to say.
 METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
     "upper": (bool, typer.Option("--upper", help="concentration: also certify an upper bound.")),
     "effort": (
         int | None,
-        typer.Option(help="concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too."),
+        typer.Option(
+            help="concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too."
+        ),
     ),
     "nodes": (
         int | None,
@@ -37,7 +41,9 @@ METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "precision": (
         float | None,
-        typer.Option(help="Effort 2, 3: stop where so little can still be gained; 0.001 unless given."),
+        typer.Option(
+            help="Effort 2, 3: stop where so little can still be gained; 0.001 unless given."
+        ),
     ),
     "bound": (
         str | None,
@@ -49,7 +55,9 @@ METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "step": (
         float | None,
-        typer.Option(help="Box methods: λ, width or growth in standard deviations; 0.5 unless given."),
+        typer.Option(
+            help="Box methods: λ, width or growth in standard deviations; 0.5 unless given."
+        ),
     ),
     "rho": (
         float | None,
@@ -57,7 +65,9 @@ METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "budget": (
         int | None,
-        typer.Option(help="Box methods: bound calls per input, failures included; 50 unless given."),
+        typer.Option(
+            help="Box methods: bound calls per input, failures included; 50 unless given."
+        ),
     ),
     "walk": (
         str | None,
@@ -103,12 +113,18 @@ def takes_method(function: Callable[..., Any]) -> Callable[..., Any]:
     def given(values: dict[str, Any]) -> dict[str, Any]:
         # A flag that is not there says nothing.
         flags = {name for name, (kind, _) in METHOD_OPTIONS.items() if kind is bool}
-        return {name: value for name, value in values.items() if value is not None and (value or name not in flags)}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and (value or name not in flags)
+        }
 
     return _with(function, "options", parameters, given)
 
 
-def _parameter(field: dataclasses.Field[Any], inputs: bool, helps: dict[str, str]) -> inspect.Parameter:
+def _parameter(
+    field: dataclasses.Field[Any], inputs: bool, helps: dict[str, str]
+) -> inspect.Parameter:
     """A field of a question as an option of a command."""
     if field.name == "inputs":
         about = helps.get(field.name, INPUTS)

@@ -18,10 +18,17 @@ def register(app: typer.Typer) -> None:
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="table1, fig1 to fig5, runtime, epsilon, ...; all; or list.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Few images and networks: all in under ten minutes.")] = False,
+    experiment: Annotated[
+        str, typer.Argument(help="table1, fig1 to fig5, runtime, epsilon, ...; all; or list.")
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few images and networks: all in under ten minutes.")
+    ] = False,
     published: Annotated[
-        Path | None, typer.Option(help="Folder with the published posteriors, paper_1x128.npz and so on; else the zoo.")
+        Path | None,
+        typer.Option(
+            help="Folder with the published posteriors, paper_1x128.npz and so on; else the zoo."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
@@ -34,9 +41,13 @@ def reproduce(
             print(f"{name:<8} {each.about}")
         return
     if experiment not in (*EXPERIMENTS, "all"):
-        raise InputError(f"experiment {experiment!r} is not known; choose all, {', '.join(EXPERIMENTS)}")
+        raise InputError(
+            f"experiment {experiment!r} is not known; choose all, {', '.join(EXPERIMENTS)}"
+        )
     if published is not None and not published.is_dir():
-        raise InputError(f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz and so on")
+        raise InputError(
+            f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz and so on"
+        )
     setting = Setting(quick, published, device_named(device))
     for name in ALL if experiment == "all" else (experiment,):
         rows = run(name, EXPERIMENTS[name], setting, out, keep=experiment == "all")
@@ -44,9 +55,9 @@ def reproduce(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the posterior, results and certificates.")] = Path(
-        "bnncert-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the posterior, results and certificates.")
+    ] = Path("bnncert-demo"),
 ) -> None:
     """Train a small BNN on digits, certify test images with every method and show the table (under a minute)."""
     from bnncert.cli.demo import run_demo

@@ -21,22 +21,40 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    data: Annotated[str, typer.Option(help="Data set: digits, mnist, fashion-mnist or cifar10.")] = "digits",
-    network: Annotated[str, typer.Option(help="mlp, or cnn for images: five convolutions, then two layers.")] = "mlp",
-    hidden: Annotated[str, typer.Option(help="mlp: widths of the hidden layers, as 128 or 50,50.")] = "128",
-    bayesian: Annotated[str, typer.Option(help="Random weights: all, or those of dense layers.")] = "all",
+    data: Annotated[
+        str, typer.Option(help="Data set: digits, mnist, fashion-mnist or cifar10.")
+    ] = "digits",
+    network: Annotated[
+        str, typer.Option(help="mlp, or cnn for images: five convolutions, then two layers.")
+    ] = "mlp",
+    hidden: Annotated[
+        str, typer.Option(help="mlp: widths of the hidden layers, as 128 or 50,50.")
+    ] = "128",
+    bayesian: Annotated[
+        str, typer.Option(help="Random weights: all, or those of dense layers.")
+    ] = "all",
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Examples a gradient step.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
-    schedule: Annotated[str, typer.Option(help="Of the learning rate: constant, or cosine down to 0.")] = "constant",
-    kl_weight: Annotated[float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")] = 0.01,
-    prior_std: Annotated[float, typer.Option(help="Standard deviation of the prior N(0, s²).")] = 1.0,
-    initial_std: Annotated[float, typer.Option(help="Standard deviation every weight starts with.")] = 0.05,
+    schedule: Annotated[
+        str, typer.Option(help="Of the learning rate: constant, or cosine down to 0.")
+    ] = "constant",
+    kl_weight: Annotated[
+        float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")
+    ] = 0.01,
+    prior_std: Annotated[
+        float, typer.Option(help="Standard deviation of the prior N(0, s²).")
+    ] = 1.0,
+    initial_std: Annotated[
+        float, typer.Option(help="Standard deviation every weight starts with.")
+    ] = 0.05,
     weight_decay: Annotated[float, typer.Option(help="Of the weights that are not random.")] = 1e-4,
     augment: Annotated[bool, typer.Option("--augment", help="Mirror and move the images.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path("posterior.safetensors"),
+    out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
+        "posterior.safetensors"
+    ),
 ) -> None:
     """Train a Bayesian neural network (Bayes by Backprop, ReLU) and save its posterior.
 
@@ -74,7 +92,10 @@ def _architecture(name: str, hidden: str, data: str) -> Network:
     from bnncert.question import whole_numbers
 
     examples = load_inputs(data, "train")
-    shape, classes = tuple(examples.x.shape[1:]), int(labels_of(examples, [*range(len(examples.x))]).max()) + 1
+    shape, classes = (
+        tuple(examples.x.shape[1:]),
+        int(labels_of(examples, [*range(len(examples.x))]).max()) + 1,
+    )
     if name == "cnn":
         return cnn((1, *shape) if len(shape) == 2 else shape, classes)
     if name != "mlp":

@@ -31,11 +31,15 @@ def zoo_list() -> None:
 
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for name in ("name", "data", "paper", "accuracy", "σ", "at hand", "about"):
-        table.add_column(name, justify="right" if name in ("paper", "accuracy", "σ") else "left", no_wrap=True)
+        table.add_column(
+            name, justify="right" if name in ("paper", "accuracy", "σ") else "left", no_wrap=True
+        )
     shipped = shipped_index()
     for name, made in ZOO.items():
         known, trained = shipped.get(name), trained_path(name).is_file()
-        measured = (f"{100 * known['accuracy']:.2f} %", f"{known['std']:.1g}") if known else ("–", "–")
+        measured = (
+            (f"{100 * known['accuracy']:.2f} %", f"{known['std']:.1g}") if known else ("–", "–")
+        )
         place = "shipped" if known else "trained" if trained else "–"
         paper = "–" if made.paper is None else f"{made.paper:g} %"
         table.add_row(name, made.data, paper, *measured, place, made.about)
@@ -45,7 +49,9 @@ def zoo_list() -> None:
 def zoo_train(
     name: Annotated[str, typer.Argument(help="A name that `zoo list` shows.")],
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Where to write it; by default where `zoo path` finds it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it; by default where `zoo path` finds it.")
+    ] = None,
 ) -> None:
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
     from bnncert.zoo.recipes import recipe, trained_path

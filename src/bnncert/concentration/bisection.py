@@ -69,7 +69,10 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
     try:
         while leaves and time.perf_counter() < deadline:
             lower = {part.input: _best(part).bound for part in whole}
-            marks = {i: _next_mark(mark, counts[i], lower[i], limits.precision) for i, mark in marks.items()}
+            marks = {
+                i: _next_mark(mark, counts[i], lower[i], limits.precision)
+                for i, mark in marks.items()
+            }
             leaves = [
                 part
                 for part in leaves
@@ -82,7 +85,9 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
             ]
             leaves.sort(key=lambda part: part.proof.bound)
             chosen, leaves = leaves[:AT_ONCE], leaves[AT_ONCE:]
-            children = _prove(problem, posterior, [half for part in chosen for half in _halves(part)], points)
+            children = _prove(
+                problem, posterior, [half for part in chosen for half in _halves(part)], points
+            )
             for part, below, above in zip(chosen, children[::2], children[1::2], strict=True):
                 part.halves = below, above
                 counts[part.input] += 2
@@ -115,19 +120,31 @@ def _halves(part: Part) -> list[tuple[int, Tensor, Tensor]]:
 
 
 def _prove(
-    problem: Problem, posterior: Gaussian, boxes: list[tuple[int, Tensor, Tensor]], points: dict[int, Tensor]
+    problem: Problem,
+    posterior: Gaussian,
+    boxes: list[tuple[int, Tensor, Tensor]],
+    points: dict[int, Tensor],
 ) -> list[Part]:
     """A part for every box; middles where the mean network fails are entered among the points."""
     if not boxes:
         return []
     spec = problem.specification
     index = torch.tensor([i for i, _, _ in boxes], device=spec.rows.device)
-    lower, upper = torch.stack([low for _, low, _ in boxes]), torch.stack([high for _, _, high in boxes])
-    region = replace(spec.region[index], box=Box(lower, upper).reshape(*spec.region.center[index].shape))
-    asked = Problem(problem.network, posterior, Specification(region, spec.rows[index], spec.offsets[index]))
+    lower, upper = (
+        torch.stack([low for _, low, _ in boxes]),
+        torch.stack([high for _, _, high in boxes]),
+    )
+    region = replace(
+        spec.region[index], box=Box(lower, upper).reshape(*spec.region.center[index].shape)
+    )
+    asked = Problem(
+        problem.network, posterior, Specification(region, spec.rows[index], spec.offsets[index])
+    )
     middle = region.box.lower / 2 + region.box.upper / 2
     if region.is_box:
-        margins = asked.specification.margins(problem.network.forward(posterior.mean, middle)).amin(1)
+        margins = asked.specification.margins(problem.network.forward(posterior.mean, middle)).amin(
+            1
+        )
         for place in (margins < 0).nonzero().squeeze(1).tolist():
             points.setdefault(boxes[place][0], middle[place])
     proofs, dimensions = prove(asked, posterior, 0), _longest(asked, posterior)
@@ -141,7 +158,9 @@ def _empty(region: Region) -> Tensor:
     """Boxes [B] that surely miss the ball, from which they are farther than roundings could explain."""
     if region.is_box:
         return torch.zeros(len(region), dtype=torch.bool)
-    apart = (region.box.lower - region.center).clamp_min(0) + (region.center - region.box.upper).clamp_min(0)
+    apart = (region.box.lower - region.center).clamp_min(0) + (
+        region.center - region.box.upper
+    ).clamp_min(0)
     distance = torch.linalg.vector_norm(apart.flatten(1), 1 if region.norm == "l1" else 2, dim=1)
     missed: Tensor = distance * (1 - 2.0**-30) > region.eps
     return missed
@@ -164,4 +183,6 @@ def _best(part: Part) -> Proof:
     together = below.bound + above.bound - 1 - 4 * UNIT
     if together <= part.proof.bound:
         return part.proof
-    return replace(part.proof, bound=together, row_slopes={}, cut=Cut(part.dimension, part.at, below, above))
+    return replace(
+        part.proof, bound=together, row_slopes={}, cut=Cut(part.dimension, part.at, below, above)
+    )

@@ -53,7 +53,9 @@ def branch(
         wide.append(torch.where(unsettled, (negative + POSITIVE_SHARE * positive) * gap, -1.0))
         weights.append(positive)
     none = torch.full_like(lost[0][:, :1], -1.0)
-    by_point, by_width, heavy = (torch.cat([*parts, none], 1).gather(1, columns) for parts in (lost, wide, weights))
+    by_point, by_width, heavy = (
+        torch.cat([*parts, none], 1).gather(1, columns) for parts in (lost, wide, weights)
+    )
     by_both = (by_point.clamp_min(0) * by_width.clamp_min(0)).sqrt()
     chosen = {"both": by_both, "point": by_point, "width": by_width}[rule]
     promising = torch.where(by_width < 0, -1.0, chosen)

@@ -49,7 +49,9 @@ def applies(base: Roots) -> bool:
     return all(isinstance(step.layer, Dense) and step.noise.factor is None for step in random)
 
 
-def common_failure(base: Roots, leaves: Domains, value: Tensor, lipschitz: Tensor) -> tuple[float, Common | None]:
+def common_failure(
+    base: Roots, leaves: Domains, value: Tensor, lipschitz: Tensor
+) -> tuple[float, Common | None]:
     """The failure of one row, from the leaves of its tree, and what a checker needs; 1 and None if it says nothing."""
     most = float(lipschitz.max())
     if not (bool((value > 0).all()) and most > 0):
@@ -58,9 +60,14 @@ def common_failure(base: Roots, leaves: Domains, value: Tensor, lipschitz: Tenso
     weights = torch.softmax(-(value - value.min()) / most, 0)
     rows = {k: weights @ reach.rows for k, reach in reaches.items()}
     # The input's box is the same in every leaf: its centre needs no words.
-    centers = {k: weights @ reach.center for k, reach in reaches.items() if reach.step.region is None}
+    centers = {
+        k: weights @ reach.center for k, reach in reaches.items() if reach.step.region is None
+    }
     deviation = _deviations(reaches, rows, centers)
-    scale = torch.logspace(-4, 6, SCALES, base=2.0, dtype=torch.float64, device=value.device)[:, None] / most
+    scale = (
+        torch.logspace(-4, 6, SCALES, base=2.0, dtype=torch.float64, device=value.device)[:, None]
+        / most
+    )
     exponent = -scale * value + (scale * deviation) ** 2 / 2
     expected = torch.logsumexp(exponent, 1, keepdim=True) / scale
     best = int(expected.argmin())
@@ -68,7 +75,9 @@ def common_failure(base: Roots, leaves: Domains, value: Tensor, lipschitz: Tenso
     bound += SPECIAL * (abs(bound) + float((exponent[best].abs().max() + 1) / scale[best]))
     if not bound < 0:
         return 1.0, None
-    failure = float(normal_tail_up(torch.tensor(-bound / most * (1 - 4 * UNIT), dtype=torch.float64)))
+    failure = float(
+        normal_tail_up(torch.tensor(-bound / most * (1 - 4 * UNIT), dtype=torch.float64))
+    )
     return failure, Common(float(scale[best]), rows, centers)
 
 
@@ -78,11 +87,15 @@ def _reaches(base: Roots, leaves: Domains) -> dict[int, Reach]:
     for k, step in enumerate(steps):
         if isinstance(step, NoisyLinear) and step.noise.random:
             center, radius = (step.h.lower + step.h.upper) / 2, (step.h.upper - step.h.lower) / 2
-            found[k] = Reach(coefficients[k + 1].flatten(2)[:, 0], center, radius * (1 + 4 * UNIT), step)
+            found[k] = Reach(
+                coefficients[k + 1].flatten(2)[:, 0], center, radius * (1 + 4 * UNIT), step
+            )
     return found
 
 
-def _deviations(reaches: dict[int, Reach], rows: dict[int, Tensor], centers: dict[int, Tensor]) -> Tensor:
+def _deviations(
+    reaches: dict[int, Reach], rows: dict[int, Tensor], centers: dict[int, Tensor]
+) -> Tensor:
     """D [n] of every leaf."""
     first = next(iter(reaches.values())).rows
     parts, terms = first.new_zeros(3, len(first)), 0
@@ -103,4 +116,8 @@ def _squared(step: NoisyLinear, squares: Tensor, h: Tensor) -> Tensor:
 
 
 def _bias(step: NoisyLinear, squares: Tensor) -> Tensor:
-    return torch.zeros_like(squares[:, 0]) if step.noise.bias_variance is None else squares @ step.noise.bias_variance
+    return (
+        torch.zeros_like(squares[:, 0])
+        if step.noise.bias_variance is None
+        else squares @ step.noise.bias_variance
+    )

@@ -87,7 +87,11 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
     width = 0
     for k, layer in enumerate(problem.network.layers):
         step = traced.steps[k]
-        if isinstance(layer, ACTIVATIONS) and layer.traits.bent and isinstance(step, ActivationStep):
+        if (
+            isinstance(layer, ACTIVATIONS)
+            and layer.traits.bent
+            and isinstance(step, ActivationStep)
+        ):
             starts[k] = width
             width += step.size.shape[1]
             lowest.append(torch.full_like(step.size[0], _least_slope(layer)))
@@ -254,7 +258,9 @@ def tighten(base: Roots, domains: Domains, iterations: int, rule: str) -> Tighte
     lines = {k: _lines(question.traced.steps[k]) for k in base.starts}
     dense = lower_slopes(base, question, slopes)
     layers = base.problem.network.layers
-    column, weight = branch(base.open[domains.input], layers, lines, coefficients, dense, values, rule)
+    column, weight = branch(
+        base.open[domains.input], layers, lines, coefficients, dense, values, rule
+    )
     done = replace(domains, slopes=slopes.float(), multipliers=multipliers.float())
     return Tightened(done, best.value[:, 0], best.lipschitz[:, 0], column, weight, point, margin)
 

@@ -50,7 +50,9 @@ class Concentration:
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
-            raise InputError(f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or {EFFORTS[-1]}")
+            raise InputError(
+                f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or {EFFORTS[-1]}"
+            )
         if self.nodes is not None and self.nodes < 1:
             raise InputError(f"nodes are {self.nodes}; give at least 1")
         if self.time_limit is not None and not self.time_limit > 0:
@@ -171,11 +173,14 @@ def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaus
 
 def _outcome(weights: tuple[float, ...], found: tuple[_Found, ...]) -> Outcome:
     components = tuple(
-        Component(weight, part.proof, part.refutation) for weight, part in zip(weights, found, strict=True)
+        Component(weight, part.proof, part.refutation)
+        for weight, part in zip(weights, found, strict=True)
     )
     lower = sum(part.weight * part.lower.bound for part in components)
     upper = sum(part.weight * (part.upper.upper if part.upper else 1.0) for part in components)
-    if len(weights) > 1:  # sums and products of a few numbers, and weights that sum to 1 only nearly
+    if (
+        len(weights) > 1
+    ):  # sums and products of a few numbers, and weights that sum to 1 only nearly
         lower -= 2.0**-38
         upper += 2.0**-38
     lower = max(lower, 0.0)

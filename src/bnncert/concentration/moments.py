@@ -16,7 +16,16 @@ import torch
 from torch import Tensor
 
 from bnncert.model.activations import ACTIVATIONS, Activation
-from bnncert.model.layers import LINEAR, Add, Flatten, Layer, Linear, MaxPool2d, parameter_shapes, rule_for
+from bnncert.model.layers import (
+    LINEAR,
+    Add,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool2d,
+    parameter_shapes,
+    rule_for,
+)
 from bnncert.model.maps import fan, spread_bias, through
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
@@ -35,7 +44,9 @@ def output_norms(network: Network, posterior: Gaussian, region: Region) -> Tenso
         inputs = [sizes[node] for node in network.reads[k]]
         if isinstance(layer, LINEAR):
             factor = math.sqrt(2 ** (remaining[k + 1] + 2) - 1) if shared else 1.0
-            own = [mean + factor * spread for mean, spread in zip(means[k], spreads[k], strict=True)]
+            own = [
+                mean + factor * spread for mean, spread in zip(means[k], spreads[k], strict=True)
+            ]
             size = _linear_size(layer, own, inputs[0])
             sizes.append(size * (1 + 2 * gamma(2 * fan(layer) + posterior.size + 64)) + TINY)
         else:

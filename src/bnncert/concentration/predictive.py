@@ -71,12 +71,16 @@ def quantity(spec: Specification) -> str:
     if spec.labels is not None:
         against_all = class_robust(spec.region, spec.labels, spec.rows.shape[2])
         if not torch.equal(spec.rows, against_all.rows) or bool((spec.offsets != 0).any()):
-            raise InputError("a predictive probability is of one class against all; leave out the target class")
+            raise InputError(
+                "a predictive probability is of one class against all; leave out the target class"
+            )
         return SOFTMAX
     first = spec.rows[:, :1]
     same, opposite = ((spec.rows == sign * first).all(-1) for sign in (1, -1))
     if not bool((same | opposite).all()):
-        raise InputError("predictive means are of one direction; give an output interval, a half-space or labels")
+        raise InputError(
+            "predictive means are of one direction; give an output interval, a half-space or labels"
+        )
     return MEAN
 
 
@@ -239,7 +243,8 @@ def _of_network(problem: Problem, weights: Tensor, rows: Tensor, kind: str) -> T
     region = problem.specification.region
     zero = torch.zeros_like(rows[..., 0])
     below, above = (
-        linear.row_bounds(problem.network, Box.point(weights), region, sign * rows, zero) for sign in (1, -1)
+        linear.row_bounds(problem.network, Box.point(weights), region, sign * rows, zero)
+        for sign in (1, -1)
     )
     if kind == MEAN:
         alone = Normal(weights, torch.zeros_like(weights))

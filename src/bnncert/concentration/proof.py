@@ -25,7 +25,14 @@ from bnncert.numerics.batching import in_batches
 from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
-THRESHOLDS = (5.5, 3.0, 5.0, 4.5, 4.0, 3.5)  # the first decides most inputs, the second most of the others
+THRESHOLDS = (
+    5.5,
+    3.0,
+    5.0,
+    4.5,
+    4.0,
+    3.5,
+)  # the first decides most inputs, the second most of the others
 UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain ones give nothing
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 GRADIENTS = 4  # times the memory of a walk
@@ -46,7 +53,9 @@ def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
     """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
     each = bytes_each(problem, posterior) * (GRADIENTS if effort else 1)
     device = problem.specification.rows.device
-    parts = in_batches(lambda part: _prove(problem[part], posterior, effort), len(problem), each, device)
+    parts = in_batches(
+        lambda part: _prove(problem[part], posterior, effort), len(problem), each, device
+    )
     return list(chain.from_iterable(parts))
 
 
@@ -154,12 +163,17 @@ def _prove_at(
 
 def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
     """One proof for each input, with the trace's threshold and slopes, in the host's memory."""
-    lines = {k: step.relaxation for k, step in enumerate(traced.steps) if isinstance(step, ActivationStep)}
+    lines = {
+        k: step.relaxation
+        for k, step in enumerate(traced.steps)
+        if isinstance(step, ActivationStep)
+    }
     lower = {k: line.lower_slope.cpu() for k, line in lines.items()}
     upper = {k: line.upper_slope.cpu() for k, line in lines.items()}
     refined = {k: chosen.cpu() for k, chosen in traced.refined.items()}
     return [
-        Proof(bound, t, of_one(lower, i), of_one(upper, i), {}, of_one(refined, i)) for i, bound in enumerate(bounds)
+        Proof(bound, t, of_one(lower, i), of_one(upper, i), {}, of_one(refined, i))
+        for i, bound in enumerate(bounds)
     ]
 
 

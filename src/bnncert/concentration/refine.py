@@ -36,7 +36,9 @@ from bnncert.posteriors.gaussian import Gaussian
 ROOT_ITERATIONS, ITERATIONS = 40, 15
 CLOSED = 1e-9  # failure of a leaf below which it is not split
 SURE = 1e-10  # failure of a row below which it needs no tree
-LEAST_THRESHOLD = 4.5  # branching makes rows cheap, and then the charge of hidden intervals is what is left
+LEAST_THRESHOLD = (
+    4.5  # branching makes rows cheap, and then the charge of hidden intervals is what is left
+)
 NARROW = 5.0  # the threshold of inputs for which nothing is proved yet
 AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
 
@@ -68,13 +70,24 @@ class Nodes:
 
     def __init__(self, like: Tightened) -> None:
         self.count = 0
-        self._store = {name: value[:0] for name, value in self._fields(like, like.branch, like.branch).items()}
+        self._store = {
+            name: value[:0] for name, value in self._fields(like, like.branch, like.branch).items()
+        }
 
     @staticmethod
     def _fields(found: Tightened, parent: Tensor, depth: Tensor) -> dict[str, Tensor]:
-        own = {"value": found.value, "lipschitz": found.lipschitz, "branch": found.branch, "weight": found.weight}
+        own = {
+            "value": found.value,
+            "lipschitz": found.lipschitz,
+            "branch": found.branch,
+            "weight": found.weight,
+        }
         own["failure"] = row_failures(Functional(found.value, found.lipschitz))
-        return vars(found.domains) | own | {"parent": parent, "depth": depth, "leaf": torch.ones_like(parent).bool()}
+        return (
+            vars(found.domains)
+            | own
+            | {"parent": parent, "depth": depth, "leaf": torch.ones_like(parent).bool()}
+        )
 
     def append(self, found: Tightened, parent: Tensor, depth: Tensor) -> None:
         stop = self.count + len(parent)
@@ -91,7 +104,12 @@ class Nodes:
         return self._store[name][: self.count]
 
     def domains(self, index: Tensor) -> Domains:
-        return Domains(*(getattr(self, name)[index] for name in ("input", "row", "splits", "slopes", "multipliers")))
+        return Domains(
+            *(
+                getattr(self, name)[index]
+                for name in ("input", "row", "splits", "slopes", "multipliers")
+            )
+        )
 
 
 def refine(
@@ -118,12 +136,16 @@ def refine(
 class _Search:
     """One search over a batch of inputs: its nodes, and which inputs are still worth splitting."""
 
-    def __init__(self, problem: Problem, posterior: Gaussian, proofs: list[Proof], limits: Limits) -> None:
+    def __init__(
+        self, problem: Problem, posterior: Gaussian, proofs: list[Proof], limits: Limits
+    ) -> None:
         spec = problem.specification
         self.problem, self.posterior, self.proofs, self.limits = problem, posterior, proofs, limits
         self.deadline = time.perf_counter() + limits.seconds
         self.device = spec.rows.device
-        self.given = torch.tensor([proof.bound for proof in proofs], dtype=torch.float64, device=self.device)
+        self.given = torch.tensor(
+            [proof.bound for proof in proofs], dtype=torch.float64, device=self.device
+        )
         t = [max(proof.t, LEAST_THRESHOLD) if proof.bound > 0 else NARROW for proof in proofs]
         self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
         self.traced = trace(problem.network, posterior, spec.region, self.t)
@@ -133,7 +155,9 @@ class _Search:
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)
         splittable = (self.base.open < self.base.width).any(1)
-        worth = self.given < 1 - self.traced.charge - limits.precision  # what is charged cannot be gained by branching
+        worth = (
+            self.given < 1 - self.traced.charge - limits.precision
+        )  # what is charged cannot be gained by branching
         self.active = splittable & (self.margins > 0) & worth
         self.nodes: Nodes | None = None
 
@@ -169,19 +193,34 @@ class _Search:
         each = GRADIENTS * bytes_a_row_each(self.problem, self.posterior)
         rule = self.limits.rule
         parts = in_batches(
-            lambda part: tighten(self.base, domains[part], iterations, rule), len(domains), each, self.device
+            lambda part: tighten(self.base, domains[part], iterations, rule),
+            len(domains),
+            each,
+            self.device,
         )
         found = Tightened(
-            Domains(*(torch.cat(values) for values in zip(*(vars(p.domains).values() for p in parts), strict=True))),
+            Domains(
+                *(
+                    torch.cat(values)
+                    for values in zip(*(vars(p.domains).values() for p in parts), strict=True)
+                )
+            ),
             *(
                 torch.cat([getattr(p, name) for p in parts])
                 for name in ("value", "lipschitz", "branch", "weight", "point", "margin")
             ),
         )
-        worst = torch.full_like(self.margins, math.inf).scatter_reduce(0, domains.input, found.margin, "amin")
-        index = ((found.margin == worst[domains.input]) & (found.margin < self.margins[domains.input])).nonzero()
+        worst = torch.full_like(self.margins, math.inf).scatter_reduce(
+            0, domains.input, found.margin, "amin"
+        )
+        index = (
+            (found.margin == worst[domains.input]) & (found.margin < self.margins[domains.input])
+        ).nonzero()
         index = index.squeeze(1)
-        self.points[domains.input[index]], self.margins[domains.input[index]] = found.point[index], found.margin[index]
+        self.points[domains.input[index]], self.margins[domains.input[index]] = (
+            found.point[index],
+            found.margin[index],
+        )
         return found
 
     def _retire(self) -> None:
@@ -190,7 +229,9 @@ class _Search:
         count = torch.bincount(nodes.input, minlength=len(self.problem))
         self.active &= (self.margins > 0) & (count < self.limits.nodes)
         lower = torch.maximum(self.given, 1 - self.traced.charge - self._at_leaves().sum(1))
-        self.active &= (lower < self.limits.enough) & (lower < 1 - self.traced.charge - self.limits.precision)
+        self.active &= (lower < self.limits.enough) & (
+            lower < 1 - self.traced.charge - self.limits.precision
+        )
 
     def _at_leaves(self) -> Tensor:
         """The failure of every row [B, R] by the leaves so far: quick, and no better than what is proved in the end."""
@@ -198,19 +239,26 @@ class _Search:
         leaves = nodes.leaf.nonzero().squeeze(1)
         place = (nodes.input[leaves], nodes.row[leaves])
         sums = torch.zeros_like(self.plain).index_put(place, nodes.failure[leaves], accumulate=True)
-        refined = torch.zeros_like(self.plain, dtype=torch.bool).index_put(place, torch.ones_like(leaves).bool())
+        refined = torch.zeros_like(self.plain, dtype=torch.bool).index_put(
+            place, torch.ones_like(leaves).bool()
+        )
         return torch.where(refined, torch.minimum(sums, self.plain), self.plain)
 
     def _worst(self) -> Tensor:
         """The open leaves to split next: of every input its worst ones, as many as there is room for."""
         nodes = self._nodes()
-        candidates = nodes.leaf & (nodes.failure > CLOSED) & (nodes.branch >= 0) & self.active[nodes.input]
+        candidates = (
+            nodes.leaf & (nodes.failure > CLOSED) & (nodes.branch >= 0) & self.active[nodes.input]
+        )
         index = candidates.nonzero().squeeze(1)
         score = nodes.value[index] / nodes.lipschitz[index]
         index = index[score.argsort()]
         index = index[nodes.input[index].argsort(stable=True)]
         counts = torch.bincount(nodes.input[index], minlength=len(self.problem))
-        rank = torch.arange(len(index), device=self.device) - (counts.cumsum(0) - counts)[nodes.input[index]]
+        rank = (
+            torch.arange(len(index), device=self.device)
+            - (counts.cumsum(0) - counts)[nodes.input[index]]
+        )
         return index[rank < max(1, AT_ONCE[self.device.type] // max(1, int((counts > 0).sum())))]
 
     def _nodes(self) -> Nodes:
@@ -269,7 +317,9 @@ class _Search:
         if not applies(self.base):
             return found
         nodes, frontier = self._nodes(), self._frontier()
-        worth = (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
+        worth = (
+            (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
+        )
         for root in worth.nonzero().squeeze(1).tolist():
             leaves = self._leaves(root, frontier)
             if len(leaves) <= MOST_LEAVES:
@@ -298,7 +348,9 @@ class _Search:
             reached[at] = reached[nodes.parent[at]] & ~own[nodes.parent[at]]
         return reached & own
 
-    def _proof(self, i: int, lower: float, failure: Tensor, taken: Tensor, shared: dict[int, Common]) -> Proof:
+    def _proof(
+        self, i: int, lower: float, failure: Tensor, taken: Tensor, shared: dict[int, Common]
+    ) -> Proof:
         nodes, trees = self._nodes(), {}
         count = int((self.base.open[i] < self.base.width).sum())
         for root in ((nodes.parent < 0) & (nodes.input == i)).nonzero().squeeze(1).tolist():
@@ -307,7 +359,9 @@ class _Search:
                 leaves = self._leaves(root, self._frontier() if root in shared else taken)
                 trees[row] = replace(_tree(nodes.domains(leaves), count), common=shared.get(root))
         numbered = self.base.open[i, :count].cpu()
-        return replace(self.plain_proofs[i], bound=lower, t=float(self.t[i]), open=numbered, trees=trees)
+        return replace(
+            self.plain_proofs[i], bound=lower, t=float(self.t[i]), open=numbered, trees=trees
+        )
 
 
 def _tree(leaves: Domains, count: int) -> Tree:

@@ -23,7 +23,11 @@ def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Fun
     climbing: dict[int, Climbing] = {}
     for k, layer in enumerate(traced.network.layers):
         step = traced.steps[k]
-        if isinstance(layer, ACTIVATIONS) and layer.traits.bent and isinstance(step, ActivationStep):
+        if (
+            isinstance(layer, ACTIVATIONS)
+            and layer.traits.bent
+            and isinstance(step, ActivationStep)
+        ):
             lines = step.relaxation
             slopes = lines.lower_slope.unsqueeze(1).repeat(1, spec.rows.shape[1], 1)
             # The lower end of a ReLU that is off is not known (nor charged for): only lines of slope 0 hold there.

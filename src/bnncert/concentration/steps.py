@@ -105,7 +105,9 @@ class NoisyLinear:
         slope = slope + weight_gradients(self.layer, rows.abs(), radius)
         return dot((slope**2).flatten(2), self.noise.variance.flatten())
 
-    def _shared(self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally) -> tuple[Tensor, Tally]:
+    def _shared(
+        self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally
+    ) -> tuple[Tensor, Tally]:
         """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed over the layers."""
         relative = 2 * gamma(self.terms)
         coefficients = self._along(rows, factor)

@@ -57,7 +57,11 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
         traced = _with_layer(traced, parts, k, none, None)
     layer = network.layers[random]
     first = None
-    if isinstance(layer, LINEAR) and len(network.shapes[random + 1]) == 1 and has_rows(network, random):
+    if (
+        isinstance(layer, LINEAR)
+        and len(network.shapes[random + 1]) == 1
+        and has_rows(network, random)
+    ):
         step = _noisy_linear(traced, parts, random, layer)
         first = _of_vector(replace(traced, steps=[*traced.steps, step]))
     return Prefix(parts, traced, first)
@@ -95,7 +99,9 @@ def _with_layer(traced: Trace, parts: Parts, k: int, t: Tensor, known: Functiona
         else:
             inputs = [_known(traced.boxes[node]) for node in network.reads[k]]
             step = step_of(layer, inputs)
-            return replace(traced, steps=[*traced.steps, step], boxes=[*traced.boxes, range_of(layer, inputs)])
+            return replace(
+                traced, steps=[*traced.steps, step], boxes=[*traced.boxes, range_of(layer, inputs)]
+            )
     if not has_rows(network, k):
         return replace(longer, boxes=[*traced.boxes, None])
     found, chosen = _neurons(longer, t, known)
@@ -118,7 +124,9 @@ def _is_flat_below(layer: object) -> bool:
     return isinstance(layer, ACTIVATIONS) and layer.traits.flat_below
 
 
-def _neurons(traced: Trace, t: Tensor, known: Functional | None) -> tuple[Functional, Tensor | None]:
+def _neurons(
+    traced: Trace, t: Tensor, known: Functional | None
+) -> tuple[Functional, Tensor | None]:
     """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows, if not all had.
 
     Where a neuron's end has two functionals the better one is used, and it alone is charged: which one that is depends
@@ -134,7 +142,9 @@ def _neurons(traced: Trace, t: Tensor, known: Functional | None) -> tuple[Functi
         everyone = torch.ones(len(t), math.prod(shape), dtype=torch.bool, device=t.device)
         return by_rows(traced, everyone), everyone
     found = local(traced, k)
-    if isinstance(step, NoisyLinear) and (isinstance(step.layer, AvgPool2d) or _is_first(step, traced.region)):
+    if isinstance(step, NoisyLinear) and (
+        isinstance(step.layer, AvgPool2d) or _is_first(step, traced.region)
+    ):
         return found, None  # rows would find the same
     lower, upper = _ends(found, t)
     z = Box(lower, upper).reshape(len(t), *shape)
@@ -156,7 +166,11 @@ def _terms(traced: Trace, k: int) -> list[NoisyLinear]:
 def _of_vector(traced: Trace) -> Functional:
     """All neurons of a vector by their rows; without rows where that is the same."""
     step = traced.steps[-1]
-    if isinstance(step, NoisyLinear) and _is_first(step, traced.region) and step.noise.factor is None:
+    if (
+        isinstance(step, NoisyLinear)
+        and _is_first(step, traced.region)
+        and step.noise.factor is None
+    ):
         return one_layer(step)
     return by_rows(traced, None)
 

@@ -25,7 +25,9 @@ from bnncert.posteriors.gaussian import Gaussian
 SAMPLED = 4  # networks whose counterexamples are tried beside the mean network's
 
 
-def refute(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None) -> list[Refutation | None]:
+def refute(
+    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
+) -> list[Refutation | None]:
     """A certified upper bound for every input where an attack breaks the mean network; None elsewhere.
 
     start: points [B, *shape] near the regions from which attacks go on too.
@@ -40,7 +42,9 @@ def refute(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | Non
     return [found for part in parts for found in part]
 
 
-def _refute(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None) -> list[Refutation | None]:
+def _refute(
+    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None
+) -> list[Refutation | None]:
     points, rows = counterexamples(problem, posterior, seed, start)
     found: list[Refutation | None] = [None] * len(problem)
     spec = problem.specification
@@ -49,7 +53,9 @@ def _refute(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | No
         return found
     chosen = rows[broken].unsqueeze(1)
     negated = -spec.rows[broken].gather(1, chosen.unsqueeze(-1).expand(-1, -1, spec.rows.shape[-1]))
-    at_points = Specification(ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen))
+    at_points = Specification(
+        ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen)
+    )
     proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
     stored, names = points.cpu(), rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):
@@ -66,7 +72,9 @@ def counterexamples(
     networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
     inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
     attack = pgd(problem, networks, inside, seed=seed)
-    margins = problem.specification.margins(problem.network.forward(posterior.mean, attack.points))  # [S, B, R]
+    margins = problem.specification.margins(
+        problem.network.forward(posterior.mean, attack.points)
+    )  # [S, B, R]
     smallest, rows = margins.min(-1)
     worst = smallest.argmin(0)
     inputs = torch.arange(len(problem), device=worst.device)

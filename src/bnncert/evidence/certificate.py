@@ -26,7 +26,12 @@ KIND, EVIDENCE, CLAIM, DIGESTS, REGION = "kind", "evidence", "claim", "digests",
 METHOD, BOUND_CALLS, SEED, VERSIONS = "method", "bound_calls", "seed", "versions"
 NORM, CLIP, EPS = "norm", "clip", "eps"
 X, ROWS, OFFSETS, LOWER, UPPER = "x", "rows", "offsets", "lower", "upper"
-ARCHITECTURE, POSTERIOR, SPECIFICATION, PROBLEM = "architecture", "posterior", "specification", "problem"
+ARCHITECTURE, POSTERIOR, SPECIFICATION, PROBLEM = (
+    "architecture",
+    "posterior",
+    "specification",
+    "problem",
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,7 +142,9 @@ def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[
     """Threshold and slopes: the proof as JSON, the slopes among the tensors."""
     for name in SLOPES:
         for k, slopes in getattr(proof, name).items():
-            tensors[f"{prefix}{name}{k}"] = slopes.clone()  # not a view that keeps its whole batch alive
+            tensors[f"{prefix}{name}{k}"] = (
+                slopes.clone()
+            )  # not a view that keeps its whole batch alive
     for k, chosen in proof.refined.items():
         tensors[f"{prefix}{REFINED}{k}"] = chosen.to(torch.int8)
     return {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes)}
@@ -182,7 +184,10 @@ def _read_divided(value: Any, prefix: str, tensors: Tensors) -> Proof:
     proof = replace(read_slopes(value, prefix, tensors), bound=bound)
     if TREES not in value:
         return proof
-    trees = {entry[ROW]: _read_tree(entry[SCALE], f"{prefix}tree{entry[ROW]}.", tensors) for entry in value[TREES]}
+    trees = {
+        entry[ROW]: _read_tree(entry[SCALE], f"{prefix}tree{entry[ROW]}.", tensors)
+        for entry in value[TREES]
+    }
     return replace(proof, open=tensors[prefix + OPEN], trees=trees)
 
 

@@ -41,15 +41,25 @@ def _rows(setting: Setting, name: str, steps: int, method: str) -> list[Row]:
     data, count = load_inputs("cifar10"), 2 if setting.quick else 50
     if data.y is None:
         raise InputError("data set 'cifar10' came without labels; get it again")
-    specification = class_robust(ball(data.x[:count], steps / 255, clip=(0, 1)), data.y[:count], network.outputs)
+    specification = class_robust(
+        ball(data.x[:count], steps / 255, clip=(0, 1)), data.y[:count], network.outputs
+    )
     problem = Problem(network, posterior, specification).to(setting.device)
-    found = certified(problem, METHODS[method]) if method in METHODS else {"lower": ceiling(problem, DRAWN)}
+    found = (
+        certified(problem, METHODS[method])
+        if method in METHODS
+        else {"lower": ceiling(problem, DRAWN)}
+    )
     return [{"network": name, "eps": f"{steps}/255", "method": method, "images": count, **found}]
 
 
 def draw(rows: list[Row]) -> Figure:
     values = {
-        method: {f"{row['network']}\n{row['eps']}": row["lower"] for row in rows if row["method"] == method}
+        method: {
+            f"{row['network']}\n{row['eps']}": row["lower"]
+            for row in rows
+            if row["method"] == method
+        }
         for method in (*METHODS, "ceiling")
     }
     return draw_bars(values, "mean certified P_safe, %", "Convolutional networks on CIFAR10")

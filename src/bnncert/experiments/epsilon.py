@@ -21,23 +21,32 @@ METHODS: dict[str, Method] = {
 def cells(setting: Setting) -> list[Cell]:
     subject = first(setting)
     factors = FACTORS[::2] if setting.quick else FACTORS
-    return [Cell(f"{subject.name} {factor:g}", partial(_rows, subject, setting, factor)) for factor in factors]
+    return [
+        Cell(f"{subject.name} {factor:g}", partial(_rows, subject, setting, factor))
+        for factor in factors
+    ]
 
 
 def _rows(subject: Subject, setting: Setting, factor: float) -> list[Row]:
     problem = subject.problem(setting.device, factor * subject.eps)
     own = {"network": subject.name, "eps": factor * subject.eps}
-    found = [own | {"method": name} | certified(problem, method) for name, method in METHODS.items()]
+    found = [
+        own | {"method": name} | certified(problem, method) for name, method in METHODS.items()
+    ]
     return [*found, own | {"method": "ceiling", "lower": ceiling(problem, setting.drawn)}]
 
 
 def draw(rows: list[Row]) -> Figure:
     lines = {
-        name: [(row["eps"], row["lower"]) for row in rows if row["method"] == name] for name in (*METHODS, "ceiling")
+        name: [(row["eps"], row["lower"]) for row in rows if row["method"] == name]
+        for name in (*METHODS, "ceiling")
     }
     upper = [(row["eps"], row["upper"]) for row in rows if row["method"] == "concentration"]
     return draw_lines(
-        lines | {"certified upper bound": upper}, "ε", "mean P_safe, %", f"{rows[0]['network']}: bounds against ε"
+        lines | {"certified upper bound": upper},
+        "ε",
+        "mean P_safe, %",
+        f"{rows[0]['network']}: bounds against ε",
     )
 
 

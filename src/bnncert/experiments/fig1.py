@@ -53,7 +53,15 @@ def _covered(name: str) -> list[Row]:
     boxes = [grown.box(plan.growth, problem.posterior.spread) for grown in found[0]]
     rectangles = [[*map(float, (b.lower[0], b.upper[0], b.lower[1], b.upper[1]))] for b in boxes]
     mass = union_mass(problem.posterior, boxes).probability
-    return [{"method": name, "lower": mass, "P_safe": exact(), "bound_calls": int(calls), "boxes": rectangles}]
+    return [
+        {
+            "method": name,
+            "lower": mass,
+            "P_safe": exact(),
+            "bound_calls": int(calls),
+            "boxes": rectangles,
+        }
+    ]
 
 
 def draw(rows: list[Row]) -> Figure:

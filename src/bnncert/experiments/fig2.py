@@ -42,7 +42,15 @@ def _covered(setting: Setting) -> list[Row]:
         sides = [_in_sigmas(problem, box, axis) for axis in axes] if box is not None else []
         reach = max(reach, *(abs(end) for side in sides for end in side), 1.0)
         rectangle = [[*sides[0], *sides[1]]] if sides else []
-        rows.append({"network": subject.name, "image": image, "method": name, "lower": lower, "boxes": rectangle})
+        rows.append(
+            {
+                "network": subject.name,
+                "image": image,
+                "method": name,
+                "lower": lower,
+                "boxes": rectangle,
+            }
+        )
         rows[-1] |= {"weights": axes, "step": method.step}
     extent = 1.25 * reach
     safe = _safe(problem, axes, extent)
@@ -84,7 +92,9 @@ def _safe(problem: Problem, axes: list[int], extent: float) -> list[list[bool]]:
     """Which networks of the plane a linear bound proves safe, rows by the second weight."""
     posterior, spec = _normal(problem), problem.specification
     ticks = torch.linspace(-extent, extent, SIDE, dtype=torch.float64).tolist()
-    return [[_proved(problem, _moved(posterior, axes, (a, b)), spec.rows) for a in ticks] for b in ticks]
+    return [
+        [_proved(problem, _moved(posterior, axes, (a, b)), spec.rows) for a in ticks] for b in ticks
+    ]
 
 
 def _moved(posterior: Normal, axes: list[int], sigmas: tuple[float, float]) -> Tensor:
@@ -96,7 +106,11 @@ def _moved(posterior: Normal, axes: list[int], sigmas: tuple[float, float]) -> T
 
 def _proved(problem: Problem, weights: Tensor, rows: Tensor) -> bool:
     spec = problem.specification
-    return bool((BOUNDS["lbp"](problem.network, Box.point(weights), spec.region, rows, spec.offsets) > 0).all())
+    return bool(
+        (
+            BOUNDS["lbp"](problem.network, Box.point(weights), spec.region, rows, spec.offsets) > 0
+        ).all()
+    )
 
 
 def _normal(problem: Problem) -> Normal:
@@ -108,7 +122,8 @@ def _normal(problem: Problem) -> Normal:
 def draw(rows: list[Row]) -> Figure:
     extent = (-rows[0]["extent"], rows[0]["extent"])
     covers = {
-        row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}" if row["boxes"] else "no safe box") for row in rows
+        row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}" if row["boxes"] else "no safe box")
+        for row in rows
     }
     title = f"{rows[0]['network']}, image {rows[0]['image']}: covered part of a plane through weight space"
     labels = tuple(f"weight {weight}, in σ" for weight in rows[0]["weights"])

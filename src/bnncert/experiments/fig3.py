@@ -17,7 +17,9 @@ RHOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 def cells(setting: Setting) -> list[Cell]:
     rhos = RHOS[::2] if setting.quick else RHOS
     return [
-        Cell(f"{each.name} {rho:g}", partial(_row, each, setting, rho)) for each in several(setting) for rho in rhos
+        Cell(f"{each.name} {rho:g}", partial(_row, each, setting, rho))
+        for each in several(setting)
+        for rho in rhos
     ]
 
 

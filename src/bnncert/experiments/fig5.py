@@ -35,7 +35,10 @@ def _rows(subject: Subject, setting: Setting, eps: float) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    lines = {name: [(row["empirical"], row["lower"]) for row in rows if row["method"] == name] for name in METHODS}
+    lines = {
+        name: [(row["empirical"], row["lower"]) for row in rows if row["method"] == name]
+        for name in METHODS
+    }
     lines["no more is possible"] = [(0.0, 0.0), (100.0, 100.0)]
     title = "Certified against empirical robustness, a point a network and ε"
     x, y = "sampled networks that survive the attack, %", "mean certified P_safe, %"

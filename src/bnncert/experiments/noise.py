@@ -17,11 +17,17 @@ def cells(_: Setting) -> list[Cell]:
 
 
 def _rows() -> list[Row]:
-    x = np.clip(np.random.default_rng(0).normal(-0.3, 0.6, INPUTS), 0, 1)  # mostly dark, like an image
-    each = -np.expm1(np.log1p(-FAILURE) / INPUTS) / 2  # one tail of one weight, so that all hold together
+    x = np.clip(
+        np.random.default_rng(0).normal(-0.3, 0.6, INPUTS), 0, 1
+    )  # mostly dark, like an image
+    each = (
+        -np.expm1(np.log1p(-FAILURE) / INPUTS) / 2
+    )  # one tail of one weight, so that all hold together
     sd = SIGMA * float(np.linalg.norm(x))
     reaches = {"gaussian_reach": float(norm.isf(FAILURE / 2)) * sd}
-    return [{"sd": sd} | reaches | {"box_reach": float(norm.isf(each)) * SIGMA * float(np.abs(x).sum())}]
+    return [
+        {"sd": sd} | reaches | {"box_reach": float(norm.isf(each)) * SIGMA * float(np.abs(x).sum())}
+    ]
 
 
 def draw(rows: list[Row]) -> Figure:

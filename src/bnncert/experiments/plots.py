@@ -44,12 +44,22 @@ def draw_covers(
     low, high = extent
     for axis, (name, (rectangles, caption)) in zip(axes, covers.items(), strict=True):
         axis.contourf(
-            np.linspace(low, high, len(safe)), np.linspace(low, high, len(safe)), safe, [0.5, 1], colors=[SAFE]
+            np.linspace(low, high, len(safe)),
+            np.linspace(low, high, len(safe)),
+            safe,
+            [0.5, 1],
+            colors=[SAFE],
         )
         for left, right, bottom, top in rectangles:
-            axis.add_patch(Rectangle((left, bottom), right - left, top - bottom, fc=BOX, ec=EDGE, alpha=0.45, lw=1.2))
+            axis.add_patch(
+                Rectangle(
+                    (left, bottom), right - left, top - bottom, fc=BOX, ec=EDGE, alpha=0.45, lw=1.2
+                )
+            )
             axis.plot((left + right) / 2, (bottom + top) / 2, ".", color=INK, ms=4)
-        axis.set(xlim=extent, ylim=extent, aspect="equal", xlabel=labels[0], title=f"{name}: {caption}")
+        axis.set(
+            xlim=extent, ylim=extent, aspect="equal", xlabel=labels[0], title=f"{name}: {caption}"
+        )
     axes[0].set_ylabel(labels[1])
     figure.suptitle(title, fontsize=11)
     return figure
@@ -99,14 +109,18 @@ def draw_lines(
 def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> Figure:
     """A group a label, in it one bar a name with its number above."""
     labels = list(dict.fromkeys(label for each in values.values() for label in each))
-    figure = Figure(figsize=(max(6.4, 0.32 * len(labels) * (len(values) + 1.5)), 3.8), layout="constrained")
+    figure = Figure(
+        figsize=(max(6.4, 0.32 * len(labels) * (len(values) + 1.5)), 3.8), layout="constrained"
+    )
     axis = figure.subplots()
     width = 0.86 / max(1, len(values))
     for k, (name, each) in enumerate(values.items()):
         places = [labels.index(label) + (k - (len(values) - 1) / 2) * width for label in each]
         colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
         filling = "white" if name in BROKEN else colour  # no lower bound
-        bars = axis.bar(places, list(each.values()), width, color=filling, edgecolor=colour, lw=0.8, label=name)
+        bars = axis.bar(
+            places, list(each.values()), width, color=filling, edgecolor=colour, lw=0.8, label=name
+        )
         axis.bar_label(bars, fmt="{:.1f}", fontsize=6, padding=1, color=INK)
     axis.set_xticks(range(len(labels)), labels)
     axis.set_ylabel(y)
@@ -117,7 +131,9 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
     return figure
 
 
-def draw_intervals(intervals: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str, title: str) -> Figure:
+def draw_intervals(
+    intervals: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str, title: str
+) -> Figure:
     """One panel a name: the interval of every point (x, lower, upper), each kept until the next."""
     figure = Figure(figsize=(3.1 * len(intervals), 3.2), layout="constrained")
     axes = figure.subplots(1, len(intervals), squeeze=False)[0]
@@ -125,7 +141,9 @@ def draw_intervals(intervals: Mapping[str, Sequence[tuple[float, float, float]]]
         across, lower, upper = zip(*points, strict=True)
         axis.fill_between(across, lower, upper, step="post", color=SAFE)
         for ends, line in ((upper, "certified upper bound"), (lower, "concentration")):
-            axis.step(across, ends, BROKEN.get(line, "-"), where="post", color=COLOURS[line], lw=1.6)
+            axis.step(
+                across, ends, BROKEN.get(line, "-"), where="post", color=COLOURS[line], lw=1.6
+            )
         axis.set(xlabel=x)
         axis.set_title(f"{name}: {lower[-1]:.2f} to {upper[-1]:.2f}", fontsize=10)
         axis.margins(y=0.1)
@@ -156,9 +174,20 @@ def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -
         (1.3, box_reach, BOX, "every weight in its interval at once"),
     ):
         axis.annotate(
-            "", (-reach, height), (reach, height), arrowprops={"arrowstyle": "<->", "color": colour, "lw": 1.8}
+            "",
+            (-reach, height),
+            (reach, height),
+            arrowprops={"arrowstyle": "<->", "color": colour, "lw": 1.8},
         )
-        axis.text(0, height + 0.03, f"{label}: ± {reach:.3f}", ha="center", va="bottom", color=colour, fontsize=9)
+        axis.text(
+            0,
+            height + 0.03,
+            f"{label}: ± {reach:.3f}",
+            ha="center",
+            va="bottom",
+            color=colour,
+            fontsize=9,
+        )
     axis.set(ylim=(0, 1.5), yticks=[], xlabel="noise of the pre-activation", title=title)
     axis.spines[["left", "top", "right"]].set_visible(False)
     return figure

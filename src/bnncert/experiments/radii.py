@@ -15,7 +15,9 @@ FACTORS = (1, 2, 4)
 
 
 def cells(setting: Setting) -> list[Cell]:
-    names = ("1x128", "2x50") if setting.quick else tuple(name for name in PAPER if PAPER[name].eps > 0)
+    names = (
+        ("1x128", "2x50") if setting.quick else tuple(name for name in PAPER if PAPER[name].eps > 0)
+    )
     return [
         Cell(f"{subject.name} {factor}", partial(_rows, subject, setting, factor))
         for subject in subjects(setting, names)
@@ -27,15 +29,23 @@ def _rows(subject: Subject, setting: Setting, factor: int) -> list[Row]:
     eps = factor * subject.eps
     problem = subject.problem(setting.device, eps)
     found = certified(problem, Concentration(upper=True))
-    return [{"network": subject.name, "eps": eps, **found, "ceiling": ceiling(problem, setting.drawn)}]
+    return [
+        {"network": subject.name, "eps": eps, **found, "ceiling": ceiling(problem, setting.drawn)}
+    ]
 
 
 def draw(rows: list[Row]) -> Figure:
     values = {
         name: {f"{row['network']}\n{row['eps']:g}": row[field] for row in rows}
-        for name, field in (("concentration", "lower"), ("certified upper bound", "upper"), ("ceiling", "ceiling"))
+        for name, field in (
+            ("concentration", "lower"),
+            ("certified upper bound", "upper"),
+            ("ceiling", "ceiling"),
+        )
     }
-    return draw_bars(values, "mean P_safe, %", "Concentration at 1, 2 and 4 times the paper's radius")
+    return draw_bars(
+        values, "mean P_safe, %", "Concentration at 1, 2 and 4 times the paper's radius"
+    )
 
 
 RADII = Experiment("concentration at 1, 2 and 4 times the paper's radius", cells, draw)

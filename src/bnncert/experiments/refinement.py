@@ -53,7 +53,9 @@ def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
     proofs = prove(part, posterior, 1)
     note(torch.tensor([proof.bound for proof in proofs], dtype=torch.float64))
     began = time.perf_counter()
-    found = refine(part, posterior, proofs, Limits(NODES, max(0.0, start + seconds - began), rule=rule), note)
+    found = refine(
+        part, posterior, proofs, Limits(NODES, max(0.0, start + seconds - began), rule=rule), note
+    )
     searching = time.perf_counter() - began
     broken = sorted(found.counterexamples)
     if broken:
@@ -64,20 +66,26 @@ def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
             upper[left[i]] = refutation.upper if refutation else 1.0
     note(torch.tensor([proof.bound for proof in found.proofs], dtype=torch.float64))
     clean = problem.specification.region.center
-    worst = torch.stack([known.point.to(clean.device) if known else clean[i] for i, known in enumerate(refuted)])
+    worst = torch.stack(
+        [known.point.to(clean.device) if known else clean[i] for i, known in enumerate(refuted)]
+    )
     return Closing(history, sum(found.domains), searching, worst)
 
 
 def cells(setting: Setting) -> list[Cell]:
     names = ("2x50",) if setting.quick else ("1x128", "1x512", "2x50")
-    return [Cell(subject.name, partial(_rows, subject, setting)) for subject in subjects(setting, names)]
+    return [
+        Cell(subject.name, partial(_rows, subject, setting)) for subject in subjects(setting, names)
+    ]
 
 
 def _rows(subject: Subject, setting: Setting) -> list[Row]:
     problem = subject.problem(setting.device, FACTOR * subject.eps)
     found = closing(problem, 5.0 if setting.quick else SECONDS)
     own = {"network": subject.name, "eps": FACTOR * subject.eps, "domains": found.domains}
-    return [own | {"seconds": s, "lower": lower, "upper": upper} for s, lower, upper in found.history]
+    return [
+        own | {"seconds": s, "lower": lower, "upper": upper} for s, lower, upper in found.history
+    ]
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -85,7 +93,11 @@ def draw(rows: list[Row]) -> Figure:
     for row in rows:
         points = intervals.setdefault(f"{row['network']}, ε = {row['eps']:g}", [])
         points.append((row["seconds"], row["lower"], row["upper"]))
-    return draw_intervals(intervals, "seconds", "mean P_safe, %", "The certified interval closing over time")
+    return draw_intervals(
+        intervals, "seconds", "mean P_safe, %", "The certified interval closing over time"
+    )
 
 
-REFINEMENT = Experiment("the certified interval closing over time, by branch and bound", cells, draw)
+REFINEMENT = Experiment(
+    "the certified interval closing over time, by branch and bound", cells, draw
+)

@@ -64,12 +64,16 @@ class Experiment:
     draw: Callable[[list[Row]], Figure]
 
 
-def run(name: str, experiment: Experiment, setting: Setting, folder: Path, keep: bool = False) -> list[Row]:
+def run(
+    name: str, experiment: Experiment, setting: Setting, folder: Path, keep: bool = False
+) -> list[Row]:
     """Everything the experiment writes; the rows are returned. With `keep` a finished one is not run again."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"output folder {str(folder)!r} cannot be made ({error.strerror}); name another") from error
+        raise InputError(
+            f"output folder {str(folder)!r} cannot be made ({error.strerror}); name another"
+        ) from error
     cells = experiment.cells(setting)
     identity = json.loads(json.dumps(_identity(name, setting, cells)))
     if keep and (rows := _finished(folder / f"{name}.json", identity)) is not None:
@@ -83,13 +87,17 @@ def run(name: str, experiment: Experiment, setting: Setting, folder: Path, keep:
                 continue
             bar.update(task, note=cell.key)
             done[cell.key] = cell.compute()
-            lines.write(json.dumps({"key": cell.key, "rows": done[cell.key]}, allow_nan=False) + "\n")
+            lines.write(
+                json.dumps({"key": cell.key, "rows": done[cell.key]}, allow_nan=False) + "\n"
+            )
             lines.flush()
             os.fsync(lines.fileno())
             bar.advance(task)
     rows = [row for cell in cells for row in done[cell.key]]
     settings = identity | {"machine": _machine(setting.device)}
-    write_atomically(folder / f"{name}.json", (json.dumps(settings | {"rows": rows}, indent=1) + "\n").encode())
+    write_atomically(
+        folder / f"{name}.json", (json.dumps(settings | {"rows": rows}, indent=1) + "\n").encode()
+    )
     write_atomically(folder / f"{name}.csv", _csv(rows).encode())
     redraw(name, experiment, folder)
     partial.unlink()
@@ -107,7 +115,12 @@ def _identity(name: str, setting: Setting, cells: Sequence[Cell]) -> Row:
     own = asdict(setting) | {"published": setting.published and str(setting.published)}
     packages = {package: version(package) for package in ("torch", "numpy", "scipy")}
     keys = [cell.key for cell in cells]
-    return {"experiment": name, "settings": own, "versions": {"bnncert": __version__} | packages, "cells": keys}
+    return {
+        "experiment": name,
+        "settings": own,
+        "versions": {"bnncert": __version__} | packages,
+        "cells": keys,
+    }
 
 
 def _finished(path: Path, identity: Row) -> list[Row] | None:

@@ -22,7 +22,9 @@ REPEATS, CALLS = 5, 50  # bound calls an image, as everywhere
 
 def cells(setting: Setting) -> list[Cell]:
     names = ("1x128", "2x50") if setting.quick else tuple(PAPER)
-    return [Cell(subject.name, partial(_rows, subject, setting)) for subject in subjects(setting, names)]
+    return [
+        Cell(subject.name, partial(_rows, subject, setting)) for subject in subjects(setting, names)
+    ]
 
 
 def _rows(subject: Subject, setting: Setting) -> list[Row]:
@@ -35,7 +37,12 @@ def _rows(subject: Subject, setting: Setting) -> list[Row]:
     forward = [] if "cnn" in subject.name else ["lbp-forward"]
     for bound in ("lbp", *forward):
         call = _seconds(partial(BOUNDS[bound], *arguments), setting.device)
-        row = {"network": subject.name, "bound": bound, "images": len(problem), "gradient seconds": gradient}
+        row = {
+            "network": subject.name,
+            "bound": bound,
+            "images": len(problem),
+            "gradient seconds": gradient,
+        }
         found.append(row | {"call seconds": call, "overhead": 100 * gradient / (CALLS * call)})
     return found
 
@@ -57,7 +64,9 @@ def draw(rows: list[Row]) -> Figure:
         bound: {row["network"]: row["overhead"] for row in rows if row["bound"] == bound}
         for bound in dict.fromkeys(row["bound"] for row in rows)
     }
-    return draw_bars(values, "% of the time of 50 bound calls", "What GIE's gradient costs, by bound")
+    return draw_bars(
+        values, "% of the time of 50 bound calls", "What GIE's gradient costs, by bound"
+    )
 
 
 RUNTIME = Experiment("overhead of GIE's gradients", cells, draw)

@@ -18,14 +18,19 @@ from bnncert.model.specification import ball, class_robust
 from bnncert.posteriors.independent import Normal
 
 WIDTHS, DEPTHS = (32, 64, 128, 256, 512), (1, 2, 3)
-METHODS: dict[str, Method] = {"PIE": PIE(samples=1, budget=10), "concentration": Concentration(effort=0)}
+METHODS: dict[str, Method] = {
+    "PIE": PIE(samples=1, budget=10),
+    "concentration": Concentration(effort=0),
+}
 INPUTS, CLASSES, SEED = 784, 10, 0
 
 
 def cells(setting: Setting) -> list[Cell]:
     widths, depths = (WIDTHS[:3], DEPTHS[:2]) if setting.quick else (WIDTHS, DEPTHS)
     sizes = [(depth, width) for depth in depths for width in widths]
-    return [Cell(f"{depth}x{width}", partial(_rows, setting, depth, width)) for depth, width in sizes]
+    return [
+        Cell(f"{depth}x{width}", partial(_rows, setting, depth, width)) for depth, width in sizes
+    ]
 
 
 def _rows(setting: Setting, depth: int, width: int) -> list[Row]:
@@ -52,11 +57,15 @@ def draw(rows: list[Row]) -> Figure:
     kinds = dict.fromkeys((row["method"], row["depth"]) for row in rows)
     lines = {
         f"{method}, {depth} hidden": [
-            (row["width"], row["seconds"]) for row in rows if (row["method"], row["depth"]) == (method, depth)
+            (row["width"], row["seconds"])
+            for row in rows
+            if (row["method"], row["depth"]) == (method, depth)
         ]
         for method, depth in kinds
     }
-    return draw_lines(lines, "neurons a layer", "seconds an image", "Time against network size", logarithmic="xy")
+    return draw_lines(
+        lines, "neurons a layer", "seconds an image", "Time against network size", logarithmic="xy"
+    )
 
 
 SIZE = Experiment("time against network size", cells, draw)

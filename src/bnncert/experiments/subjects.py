@@ -53,12 +53,17 @@ PAPER = {
     "2x150": Published(92, 54, 0.001, 49.8, 54.9, 56.4),
     "cnn": Published(72, 2, 0.0, 22.0, 27.1, 35.6),
 }
-BOX_METHODS: dict[str, Sampling | PIE | GIE] = {  # one box around the posterior mean, at most 50 bound calls
+BOX_METHODS: dict[
+    str, Sampling | PIE | GIE
+] = {  # one box around the posterior mean, at most 50 bound calls
     "sampling": Sampling(samples=1, step=5.0),
     "PIE": PIE(samples=1),
     "GIE": GIE(samples=1),
 }
-DIGITS = ("digits", 0.02)  # where MNIST is out of reach: the shipped network, and a radius that divides the methods
+DIGITS = (
+    "digits",
+    0.02,
+)  # where MNIST is out of reach: the shipped network, and a radius that divides the methods
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,9 @@ class Subject:
         """Class robustness within `eps`, the subject's own unless given; every σ times `scale`."""
         region = ball(self.x, self.eps if eps is None else eps, clip=clip)
         posterior = replace(self.posterior, std=scale * self.posterior.std)
-        return Problem(self.network, posterior, class_robust(region, self.y, self.network.outputs)).to(device)
+        return Problem(
+            self.network, posterior, class_robust(region, self.y, self.network.outputs)
+        ).to(device)
 
 
 def subjects(setting: Setting, names: Sequence[str] = tuple(PAPER)) -> list[Subject]:
@@ -92,7 +99,9 @@ def subjects(setting: Setting, names: Sequence[str] = tuple(PAPER)) -> list[Subj
         _say("MNIST is out of reach: using the digits network")
         return [_of_zoo(*DIGITS, setting.images)]
     if not found:
-        raise InputError(f"none of {', '.join(names)} can be had; set BNNCERT_DATA to a folder with the data sets")
+        raise InputError(
+            f"none of {', '.join(names)} can be had; set BNNCERT_DATA to a folder with the data sets"
+        )
     return found
 
 
@@ -111,7 +120,9 @@ def _subject(setting: Setting, name: str) -> Subject | None:
     try:
         if setting.published is None:
             return _of_zoo(name, eps, setting.images)
-        return _load(name, eps, _published(setting.published, name), _inputs("mnist"), setting.images)
+        return _load(
+            name, eps, _published(setting.published, name), _inputs("mnist"), setting.images
+        )
     except InputError as error:
         _say(f"{name}: left out; {error}")
         return None
@@ -138,7 +149,9 @@ def _of_zoo(name: str, eps: float, images: int) -> Subject:
 def _load(name: str, eps: float, path: Path, data: Dataset, images: int) -> Subject:
     network, posterior = load_posterior(path)
     if not isinstance(posterior, Normal) or data.y is None:
-        raise InputError(f"{str(path)!r} is no independent Gaussian posterior, or its data have no classes")
+        raise InputError(
+            f"{str(path)!r} is no independent Gaussian posterior, or its data have no classes"
+        )
     x = data.x[:images].reshape(-1, *network.input_shape)
     return Subject(name, eps, network, posterior, x, data.y[:images])
 
@@ -163,7 +176,8 @@ def certified(problem: Problem, method: Method) -> dict[str, float]:
     """Mean lower and upper bounds in percent, and seconds an input."""
     results = certify(problem, method, seed=SEED)
     lower, upper, seconds = (
-        sum(getattr(result, field) for result in results) / len(results) for field in ("lower", "upper", "seconds")
+        sum(getattr(result, field) for result in results) / len(results)
+        for field in ("lower", "upper", "seconds")
     )
     return {"lower": 100 * lower, "upper": 100 * upper, "seconds": seconds}
 

@@ -24,15 +24,24 @@ PUBLISHED: dict[str, Method] = {
     "PIE as published": PIE(samples=1, bound="lbp-forward"),
     "GIE as published": GIE(samples=1, bound="lbp-forward", zero_gradient_only=True),
 }
-OURS: dict[str, Method] = {"PIE": PIE(samples=1), "GIE": GIE(samples=1), "concentration": Concentration(upper=True)}
+OURS: dict[str, Method] = {
+    "PIE": PIE(samples=1),
+    "GIE": GIE(samples=1),
+    "concentration": Concentration(upper=True),
+}
 BARS = ("sampling", "PIE", "GIE", "concentration", "ceiling")
 
 
 def cells(setting: Setting) -> list[Cell]:
     found = []
     for subject in subjects(setting, ("1x128", "2x50") if setting.quick else tuple(PAPER)):
-        parts = {"accuracy": partial(_accuracy, subject, setting), "ceiling": partial(_ceiling, subject, setting)}
-        forward = not any(isinstance(layer, Conv2d) for layer in subject.network.layers)  # it knows dense layers only
+        parts = {
+            "accuracy": partial(_accuracy, subject, setting),
+            "ceiling": partial(_ceiling, subject, setting),
+        }
+        forward = not any(
+            isinstance(layer, Conv2d) for layer in subject.network.layers
+        )  # it knows dense layers only
         widths = WIDTHS[1:3] if setting.quick else WIDTHS
         for name, bound in (
             ({"sampling as published": "lbp-forward"} if forward else {}) | {"sampling": "lbp"}
@@ -47,9 +56,15 @@ def cells(setting: Setting) -> list[Cell]:
 
 def _row(subject: Subject, method: str, **values: float) -> list[Row]:
     paper = PAPER.get(subject.name)
-    quoted = {"sampling as published": "sampling", "PIE as published": "pie", "GIE as published": "gie"}
+    quoted = {
+        "sampling as published": "sampling",
+        "PIE as published": "pie",
+        "GIE as published": "gie",
+    }
     figure = getattr(paper, quoted[method]) if paper and method in quoted else None
-    return [{"network": subject.name, "eps": subject.eps, "method": method, **values, "paper": figure}]
+    return [
+        {"network": subject.name, "eps": subject.eps, "method": method, **values, "paper": figure}
+    ]
 
 
 def _accuracy(subject: Subject, setting: Setting) -> list[Row]:
@@ -58,15 +73,22 @@ def _accuracy(subject: Subject, setting: Setting) -> list[Row]:
     for name, clip in (("PGD", (0.0, 1.0)), ("PGD, not clipped", None)):
         problem = subject.problem(setting.device, PGD_EPS, clip=clip)
         clean, attacked = surviving(problem, problem.posterior.center.unsqueeze(0))
-        rows += [row | {"paper": paper and paper.pgd} for row in _row(subject, name, lower=100 * attacked)]
-    return [row | {"paper": paper and paper.clean} for row in _row(subject, "clean", lower=100 * clean)] + rows
+        rows += [
+            row | {"paper": paper and paper.pgd}
+            for row in _row(subject, name, lower=100 * attacked)
+        ]
+    return [
+        row | {"paper": paper and paper.clean} for row in _row(subject, "clean", lower=100 * clean)
+    ] + rows
 
 
 def _ceiling(subject: Subject, setting: Setting) -> list[Row]:
     return _row(subject, "ceiling", lower=ceiling(subject.problem(setting.device), setting.drawn))
 
 
-def _best_width(subject: Subject, setting: Setting, name: str, methods: list[Sampling]) -> list[Row]:
+def _best_width(
+    subject: Subject, setting: Setting, name: str, methods: list[Sampling]
+) -> list[Row]:
     problem = subject.problem(setting.device)
     found = [certified(problem, method) | {"width": method.step} for method in methods]
     return _row(subject, name, **max(found, key=lambda values: values["lower"]))
@@ -78,8 +100,17 @@ def _certified(subject: Subject, setting: Setting, name: str, method: Method) ->
 
 def draw(rows: list[Row]) -> Figure:
     """Certified by each method, a group a network."""
-    values = {name: {row["network"]: row["lower"] for row in rows if row["method"] == name} for name in BARS}
-    return draw_bars(values, "mean certified P_safe, %", "What each method certifies, and what attacks leave possible")
+    values = {
+        name: {row["network"]: row["lower"] for row in rows if row["method"] == name}
+        for name in BARS
+    }
+    return draw_bars(
+        values,
+        "mean certified P_safe, %",
+        "What each method certifies, and what attacks leave possible",
+    )
 
 
-TABLE1 = Experiment("the paper's Table 1, then our bounds, concentration and the ceiling", cells, draw)
+TABLE1 = Experiment(
+    "the paper's Table 1, then our bounds, concentration and the ceiling", cells, draw
+)

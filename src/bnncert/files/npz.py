@@ -25,4 +25,6 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{str(path)!r} is not an .npz of plain arrays ({error}); save it with numpy.savez") from error
+        raise InputError(
+            f"{str(path)!r} is not an .npz of plain arrays ({error}); save it with numpy.savez"
+        ) from error

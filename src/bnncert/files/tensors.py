@@ -27,7 +27,9 @@ def write_tensors(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]
 def tensor_bytes(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
     """The file's content: equal headers and tensors give equal bytes."""
     # From numpy, which takes a quarter of the time: campaigns write certificates by the hundred thousand.
-    arrays = {name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in tensors.items()}
+    arrays = {
+        name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in tensors.items()
+    }
     return save(arrays, {KEY: canonical_json(header)})
 
 
@@ -36,8 +38,17 @@ def read_tensors(path: Path, schema: str) -> tuple[dict[str, Any], dict[str, Ten
     try:
         metadata, tensors = _read_bundled(path) if path.parent.is_file() else _read(path)
         header = json.loads(metadata.get(KEY, "null"))
-    except (SafetensorError, zipfile.BadZipFile, KeyError, ValueError, OSError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is not a safetensors file ({error}); write it with bnncert") from error
+    except (
+        SafetensorError,
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        OSError,
+        RecursionError,
+    ) as error:
+        raise InputError(
+            f"{str(path)!r} is not a safetensors file ({error}); write it with bnncert"
+        ) from error
     if not isinstance(header, dict) or header.get("schema") != schema:
         raise InputError(f"{str(path)!r} is not a {schema} file; write it with bnncert")
     return header, tensors

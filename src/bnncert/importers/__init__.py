@@ -44,7 +44,9 @@ def load_posterior(path: str | Path) -> tuple[Network, Posterior]:
         return native.load(path)
     if path.suffix == ".npz":
         return npz.load(path)
-    raise InputError(f"posterior file {str(path)!r} has an unknown ending; give a .safetensors or .npz file")
+    raise InputError(
+        f"posterior file {str(path)!r} has an unknown ending; give a .safetensors or .npz file"
+    )
 
 
 def save_posterior(

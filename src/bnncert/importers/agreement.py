@@ -21,14 +21,25 @@ NO_SPREAD = -100.0  # exp and softplus of it are 4e-44
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
-def check_agreement(module: nn.Module, reading: Reading, center: Tensor, spreads: Collection[str] = ()) -> None:
+def check_agreement(
+    module: nn.Module, reading: Reading, center: Tensor, spreads: Collection[str] = ()
+) -> None:
     """An `InputError` where the network at `center` and the module at its means differ on a random input.
 
     A module that does not run so (because it needs a GPU, say) is not compared, and a warning says so.
     """
-    x = torch.rand(2, *reading.network.input_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(
+        2,
+        *reading.network.input_shape,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(0),
+    )
     logits = reading.network.forward(center, x)
-    expected = (logits, logits.log_softmax(-1), logits.softmax(-1))  # a softmax at the end was left out
+    expected = (
+        logits,
+        logits.log_softmax(-1),
+        logits.softmax(-1),
+    )  # a softmax at the end was left out
     reason = ""
     for dtype, tolerance in TOLERANCE.items():
         try:
@@ -42,7 +53,10 @@ def check_agreement(module: nn.Module, reading: Reading, center: Tensor, spreads
                 "rewrite its forward as a chain of torch's and Bayesian layers"
             )
         return
-    warnings.warn(f"{type(module).__name__} does not run ({reason}): not compared with what was read", stacklevel=3)
+    warnings.warn(
+        f"{type(module).__name__} does not run ({reason}): not compared with what was read",
+        stacklevel=3,
+    )
 
 
 def _close(found: object, expected: Tensor, tolerance: float) -> bool:
@@ -54,10 +68,19 @@ def _close(found: object, expected: Tensor, tolerance: float) -> bool:
 def _at_means(module: nn.Module, x: Tensor, spreads: Collection[str]) -> object:
     """The module's output, in evaluation mode, with the tensors called `spreads` at NO_SPREAD."""
     tensors = own_parameters(module) | dict(module.named_buffers(remove_duplicate=False))
-    copies = {id(value): _copy(value, x.dtype) for value in tensors.values()}  # tied tensors stay tied
-    copies |= {id(tensors[name]): torch.full_like(copies[id(tensors[name])], NO_SPREAD) for name in spreads}
+    copies = {
+        id(value): _copy(value, x.dtype) for value in tensors.values()
+    }  # tied tensors stay tied
+    copies |= {
+        id(tensors[name]): torch.full_like(copies[id(tensors[name])], NO_SPREAD) for name in spreads
+    }
     state = {name: copies[id(value)] for name, value in tensors.items()}
-    with undisturbed(module), torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with (
+        undisturbed(module),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # the module's own, which say nothing of what is read
         output = torch.func.functional_call(module, state, (x,))
     return output[0] if isinstance(output, tuple | list) else output

@@ -55,10 +55,17 @@ CONVENTIONS = {
             softplus,
             ("weight", "kernel"),
         ),
-        Convention("torchbnn", "torchbnn", "{}_mu", "{}_log_sigma", "std = exp(log_sigma)", torch.exp),
+        Convention(
+            "torchbnn", "torchbnn", "{}_mu", "{}_log_sigma", "std = exp(log_sigma)", torch.exp
+        ),
         Convention("blitz", "blitz", "{}_mu", "{}_rho", "std = log(1 + exp(rho))", softplus),
         Convention(
-            "torch-uncertainty", "torch_uncertainty", "{}_mu", "{}_sigma", "std = log(1 + exp(sigma))", softplus
+            "torch-uncertainty",
+            "torch_uncertainty",
+            "{}_mu",
+            "{}_sigma",
+            "std = log(1 + exp(sigma))",
+            softplus,
         ),
     )
 }

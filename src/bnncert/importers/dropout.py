@@ -42,13 +42,19 @@ def from_dropout(
     network, weights = reading.network, reading.flat(own_parameters(module))
     _check_samples(samples, network.size)
     if not reading.dropouts:
-        raise InputError(f"{type(module).__name__} has no dropout with p > 0, so nothing to draw; use from_torch")
+        raise InputError(
+            f"{type(module).__name__} has no dropout with p > 0, so nothing to draw; use from_torch"
+        )
     check_agreement(module, reading, weights)
-    parameters = [[own.expand(samples, *own.shape) for own in layer] for layer in network.split(weights)]
+    parameters = [
+        [own.expand(samples, *own.shape) for own in layer] for layer in network.split(weights)
+    ]
     for dropout, mask in zip(reading.dropouts, draw_masks(reading, samples, seed), strict=True):
         position, factor = _folded(dropout, mask, network)
         parameters[position][0] = parameters[position][0] * factor
-    return network, Empirical(torch.cat([own.flatten(1) for layer in parameters for own in layer], 1))
+    return network, Empirical(
+        torch.cat([own.flatten(1) for layer in parameters for own in layer], 1)
+    )
 
 
 def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
@@ -58,7 +64,10 @@ def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
     for dropout in reading.dropouts:
         module, shape = dropout.step.module, reading.network.shapes[dropout.position]
         if not isinstance(module, nn.Dropout | nn.Dropout2d) or not module.p < 1:
-            raise _refusal(dropout, "is not one that keeps values, or channels, with a probability 1 - p above 0")
+            raise _refusal(
+                dropout,
+                "is not one that keeps values, or channels, with a probability 1 - p above 0",
+            )
         if isinstance(module, nn.Dropout2d):
             shape = (shape[0], *[1] * (len(shape) - 1))
         kept = torch.from_numpy(generator.random((samples, *shape)) >= module.p)
@@ -75,7 +84,8 @@ def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tens
             return i, mask.unsqueeze(-1)  # weights [inputs, outputs]
         if isinstance(layer, Conv2d | AvgPool2d | MaxPool2d) and mask[0, 0].numel() > 1:
             raise _refusal(
-                dropout, f"drops single values before {type(layer).__name__}; only channels can be (Dropout2d)"
+                dropout,
+                f"drops single values before {type(layer).__name__}; only channels can be (Dropout2d)",
             )
         if isinstance(layer, Conv2d):
             return i, mask.unsqueeze(1)  # weights [out, in, height, width], mask [in, 1, 1]
@@ -87,7 +97,9 @@ def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tens
 
 
 def _refusal(dropout: Dropout, why: str) -> InputError:
-    return InputError(f"{dropout.step} {why}; a mask must fold into the weights of the next Linear or Conv2d")
+    return InputError(
+        f"{dropout.step} {why}; a mask must fold into the weights of the next Linear or Conv2d"
+    )
 
 
 def _check_samples(samples: int, size: int) -> None:

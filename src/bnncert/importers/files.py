@@ -62,11 +62,18 @@ def import_file(path: Path, kind: str, assumptions: Assumptions | None = None) -
         assumptions.layers,
         assumptions.bias,
     )
-    notes = {**parameterisation(reading), "library": kind, "file": path.name, "sha256": state.sha256}
+    notes = {
+        **parameterisation(reading),
+        "library": kind,
+        "file": path.name,
+        "sha256": state.sha256,
+    }
     return Imported(reading.network, normal, dict(notes))
 
 
-def _architecture_included(path: Path, kind: str, assumptions: Assumptions) -> tuple[Network, Posterior]:
+def _architecture_included(
+    path: Path, kind: str, assumptions: Assumptions
+) -> tuple[Network, Posterior]:
     own = Assumptions(std=assumptions.std) if kind == ONNX else Assumptions()
     if assumptions != own:
         rest = "but standard deviations" if kind == ONNX else "about their network"
@@ -74,12 +81,16 @@ def _architecture_included(path: Path, kind: str, assumptions: Assumptions) -> t
     if kind in WHOLE:
         return WHOLE[kind](path)
     if assumptions.std is None:
-        warnings.warn(f"{path.name}: no standard deviation, taken as certain; give std=...", stacklevel=3)
+        warnings.warn(
+            f"{path.name}: no standard deviation, taken as certain; give std=...", stacklevel=3
+        )
     return from_onnx(path, assumptions.std or 0.0)
 
 
 def _activation(name: str) -> Activation:
-    known = {each: activation for each, activation in npz.ACTIVATIONS.items() if activation is not None}
+    known = {
+        each: activation for each, activation in npz.ACTIVATIONS.items() if activation is not None
+    }
     if name not in known:
         raise InputError(f"activation {name!r} is not known; choose {', '.join(known)}")
     return known[name]

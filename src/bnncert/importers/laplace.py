@@ -43,9 +43,13 @@ def from_laplace(la: Any, input_shape: Sequence[int] | None = None) -> tuple[Net
     shapes = _shapes(module, parameters)
     folded = [name for name in shapes if name not in model.shapes]
     if folded:
-        raise InputError(f"{folded[0]!r} is random but not a weight of a layer; freeze it before the approximation")
+        raise InputError(
+            f"{folded[0]!r} is random but not a weight of a layer; freeze it before the approximation"
+        )
     with torch.no_grad():
-        indices = la.backend.subnetwork_indices if subset == "subnetwork" else torch.arange(len(la.mean))
+        indices = (
+            la.backend.subnetwork_indices if subset == "subnetwork" else torch.arange(len(la.mean))
+        )
         return model.network, STRUCTURES[structure](la, model, shapes, indices.cpu())
 
 
@@ -83,7 +87,9 @@ def _full(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) -> G
     precision = la.posterior_precision.cpu().double()
     root, failed = torch.linalg.cholesky_ex((precision + precision.mT) / 2)
     if bool(failed):
-        raise InputError("the posterior precision is not positive definite; give a larger prior_precision")
+        raise InputError(
+            "the posterior precision is not positive definite; give a larger prior_precision"
+        )
     covariance = torch.cholesky_inverse(root)
     factor = full_covariance(root.new_zeros(len(root)), (covariance + covariance.mT) / 2).factor
     return model.low_rank(_mean(la, shapes), {}, _spread(factor.mT, shapes, indices))
@@ -93,8 +99,12 @@ def _kronecker(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor)
     check_factor(model.network.size, len(indices), INSTEAD)
     precision = la.posterior_precision
     parts = zip(precision.eigenvectors, precision.eigenvalues, precision.deltas, strict=True)
-    blocks = [_block(vectors, values, delta, bool(precision.damping)) for vectors, values, delta in parts]
-    return model.low_rank(_mean(la, shapes), {}, _spread(_diagonal_blocks(blocks).mT, shapes, indices))
+    blocks = [
+        _block(vectors, values, delta, bool(precision.damping)) for vectors, values, delta in parts
+    ]
+    return model.low_rank(
+        _mean(la, shapes), {}, _spread(_diagonal_blocks(blocks).mT, shapes, indices)
+    )
 
 
 def _diagonal_blocks(blocks: Sequence[Tensor]) -> Tensor:
@@ -102,7 +112,9 @@ def _diagonal_blocks(blocks: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def _block(vectors: Sequence[Tensor], values: Sequence[Tensor], delta: Tensor, damping: bool) -> Tensor:
+def _block(
+    vectors: Sequence[Tensor], values: Sequence[Tensor], delta: Tensor, damping: bool
+) -> Tensor:
     """Q Λ^(-1/2) of one parameter; a bias has one Kronecker factor, a matrix or a kernel two."""
     prior = delta.cpu().double()
     if damping and len(values) == 2:

@@ -70,7 +70,9 @@ class Dropout:
 
     step: Step
     position: int
-    normalised: bool = False  # it stands before a batch normalisation that was folded into the layer before both
+    normalised: bool = (
+        False  # it stands before a batch normalisation that was folded into the layer before both
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,9 @@ class Reading:
         leading = next(iter(parts.values())).shape[:-1]
         for name, source in self.sources.items():
             if source.shift is not None and name not in parts:
-                parts[name] = (source.shift if shift else torch.zeros_like(source.shift)).expand(*leading, -1)
+                parts[name] = (source.shift if shift else torch.zeros_like(source.shift)).expand(
+                    *leading, -1
+                )
         return torch.cat([parts[name] for name in self.sources], -1)
 
 
@@ -113,7 +117,10 @@ def _tensor(values: Values, source: Source) -> Tensor:
             f"there are no values for the module's tensor {name!r}; name every parameter as the module does"
         )
     value = values[name].detach().cpu()
-    if tuple(value.shape[max(value.dim() - rank, 0) :]) != source.shape or not value.is_floating_point():
+    if (
+        tuple(value.shape[max(value.dim() - rank, 0) :]) != source.shape
+        or not value.is_floating_point()
+    ):
         raise InputError(
             f"values for {name!r} are {value.dtype} of shape {tuple(value.shape)}; "
             f"give floating-point numbers of shape {source.shape}"
@@ -132,7 +139,9 @@ def _scaled(source: Source, value: Tensor, shift: bool, absolute: bool) -> Tenso
     return (value.mT if rank == 2 else value).flatten(value.dim() - rank)
 
 
-def read(module: nn.Module, input_shape: Sequence[int] | None = None, dropout: bool = False) -> Reading:
+def read(
+    module: nn.Module, input_shape: Sequence[int] | None = None, dropout: bool = False
+) -> Reading:
     """The network that the module computes in evaluation mode; an `InputError` names what cannot be read.
 
     `input_shape` (without the batch) is needed only where a convolution or a pool comes first. Dropouts are left out,
@@ -147,7 +156,10 @@ def read(module: nn.Module, input_shape: Sequence[int] | None = None, dropout: b
             if not layers or not isinstance(layers[-1], Dense | Conv2d):
                 raise refusal(step, "has no Linear or Conv2d directly before it to be folded into")
             layers[-1], sources[-1] = _fold(step, step.module, layers[-1], sources[-1])
-            dropouts = [replace(each, normalised=True) if each.position == len(layers) else each for each in dropouts]
+            dropouts = [
+                replace(each, normalised=True) if each.position == len(layers) else each
+                for each in dropouts
+            ]
             continue
         if isinstance(step.module, DROPOUT):
             dropouts += [Dropout(step, len(layers))] if step.module.p > 0 else []
@@ -182,7 +194,9 @@ def _first_shape(steps: list[Step]) -> Shape:
             return (weight.shape[1],)
         if weight is not None or isinstance(step.module, nn.Conv2d | nn.AvgPool2d | nn.MaxPool2d):
             raise InputError(f"{step} comes first: give input_shape=(channels, height, width)")
-    raise InputError("the module has no Linear or Conv2d that its output depends on; there is nothing to certify")
+    raise InputError(
+        "the module has no Linear or Conv2d that its output depends on; there is nothing to certify"
+    )
 
 
 def _next_shape(step: Step, layer: Layer, shape: Shape) -> Shape:
@@ -213,13 +227,18 @@ def _layer(step: Step, shape: Shape) -> tuple[Layer | None, dict[str, Source] | 
     for kind, make in ACTIVATIONS.items():
         if is_standard(module, kind):
             return make(module), None
-    raise refusal(step, "is not the last, over the classes" if isinstance(module, SOFTMAX) else "is not supported")
+    raise refusal(
+        step,
+        "is not the last, over the classes" if isinstance(module, SOFTMAX) else "is not supported",
+    )
 
 
 def _flatten(step: Step, shape: Shape) -> Layer | None:
     module: Any = step.module
     if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1):
-        raise refusal(step, f"flattens dimensions {module.start_dim} to {module.end_dim} (write x.flatten(1))")
+        raise refusal(
+            step, f"flattens dimensions {module.start_dim} to {module.end_dim} (write x.flatten(1))"
+        )
     sizes = module.sizes if isinstance(module, View) else (-1,)
     known = math.prod(size for size in sizes if size != -1)
     wanted = tuple(math.prod(shape) // known if size == -1 else size for size in sizes)
@@ -232,17 +251,30 @@ def _flatten(step: Step, shape: Shape) -> Layer | None:
 
 def _pool(step: Step) -> Layer:
     module: Any = step.module
-    plain = module.padding in (0, (0, 0)) and not module.ceil_mode and getattr(module, "dilation", 1) in (1, (1, 1))
-    if not plain or getattr(module, "divisor_override", None) is not None or getattr(module, "return_indices", False):
+    plain = (
+        module.padding in (0, (0, 0))
+        and not module.ceil_mode
+        and getattr(module, "dilation", 1) in (1, (1, 1))
+    )
+    if (
+        not plain
+        or getattr(module, "divisor_override", None) is not None
+        or getattr(module, "return_indices", False)
+    ):
         raise refusal(step, "has padding, dilation, ceil_mode, a divisor or indices")
-    return (MaxPool2d if isinstance(module, nn.MaxPool2d) else AvgPool2d)(module.kernel_size, module.stride)
+    return (MaxPool2d if isinstance(module, nn.MaxPool2d) else AvgPool2d)(
+        module.kernel_size, module.stride
+    )
 
 
 def _plain_layer(step: Step) -> tuple[Layer, dict[str, Source]]:
     module: Any = step.module
     own = module._parameters
     if "parametrizations" in module._modules or "weight_g" in own or "weight_orig" in own:
-        raise refusal(step, "has a weight made of others (remove weight or spectral normalisation, or pruning)")
+        raise refusal(
+            step,
+            "has a weight made of others (remove weight or spectral normalisation, or pruning)",
+        )
     bias = module.bias is not None
     if isinstance(module, nn.Linear):
         layer: Weighted = Dense(module.in_features, module.out_features, bias)
@@ -255,7 +287,9 @@ def _bayesian_layer(step: Step) -> tuple[Layer, dict[str, Source]]:
     module: Any = step.module
     present = own_parameters(module)
     convention = convention_of(present)
-    weight, bias = (convention.names(part, present) if convention else None for part in ("weight", "bias"))
+    weight, bias = (
+        convention.names(part, present) if convention else None for part in ("weight", "bias")
+    )
     if weight is None:
         raise refusal(step, "has no weight")
     # blitz keeps the parameters of a bias that it was told not to use.
@@ -264,7 +298,10 @@ def _bayesian_layer(step: Step) -> tuple[Layer, dict[str, Source]]:
     shape = tuple(present[weight[0]].shape)
     if len(shape) == 2:
         layer: Weighted = Dense(shape[1], shape[0], bias is not None)
-        declared: Shape = (getattr(module, "out_features", shape[0]), getattr(module, "in_features", shape[1]))
+        declared: Shape = (
+            getattr(module, "out_features", shape[0]),
+            getattr(module, "in_features", shape[1]),
+        )
         if "Embedding" in type(module).__name__:
             raise refusal(step, "is not supported")
     else:
@@ -278,14 +315,19 @@ def _bayesian_layer(step: Step) -> tuple[Layer, dict[str, Source]]:
 
 
 def _sources(
-    step: Step, layer: Weighted, convention: Convention | None, names: Mapping[str, tuple[str, str | None]]
+    step: Step,
+    layer: Weighted,
+    convention: Convention | None,
+    names: Mapping[str, tuple[str, str | None]],
 ) -> dict[str, Source]:
     """Names and shapes as the whole module has them."""
     found = {}
     for letter, shape in parameter_shapes(layer).items():
         name, spread = names[letter]
         own = shape[::-1] if isinstance(layer, Dense) else shape
-        found[letter] = Source(step.named(name), own, step.named(spread) if spread else None, convention)
+        found[letter] = Source(
+            step.named(name), own, step.named(spread) if spread else None, convention
+        )
     return found
 
 
@@ -314,8 +356,13 @@ def _fold(
         raise refusal(step, "keeps no running statistics: its output depends on the batch")
     outputs = layer.outputs if isinstance(layer, Dense) else layer.out_channels
     if norm.num_features != outputs or isinstance(layer, Dense) != isinstance(norm, nn.BatchNorm1d):
-        raise refusal(step, f"normalises {norm.num_features} features and does not fit the layer before it")
-    mean, variance = norm.running_mean.detach().cpu().double(), norm.running_var.detach().cpu().double()
+        raise refusal(
+            step, f"normalises {norm.num_features} features and does not fit the layer before it"
+        )
+    mean, variance = (
+        norm.running_mean.detach().cpu().double(),
+        norm.running_var.detach().cpu().double(),
+    )
     gamma = torch.ones_like(mean) if norm.weight is None else norm.weight.detach().cpu().double()
     beta = torch.zeros_like(mean) if norm.bias is None else norm.bias.detach().cpu().double()
     scale = gamma / (variance + norm.eps).sqrt()
@@ -327,17 +374,23 @@ def _fold(
 def _rescaled(source: Source, scale: Tensor, shift: Tensor | None = None) -> Source:
     """Followed by y = scale · x + shift."""
     moved = shift if source.shift is None or shift is None else scale * source.shift + shift
-    return replace(source, scale=scale if source.scale is None else scale * source.scale, shift=moved)
+    return replace(
+        source, scale=scale if source.scale is None else scale * source.scale, shift=moved
+    )
 
 
 def _refuse_shared_weights(module: nn.Module, sources: list[dict[str, Source]]) -> None:
     """In the network every layer's weights are drawn on their own."""
     tensors = own_parameters(module)
     seen: dict[int, str] = {}
-    for name in (source.name for part in sources for source in part.values() if source.name is not None):
+    for name in (
+        source.name for part in sources for source in part.values() if source.name is not None
+    ):
         key = id(tensors.get(name, name))
         if key in seen:
-            raise InputError(f"the module uses {name!r} twice; weights that two layers share are not supported")
+            raise InputError(
+                f"the module uses {name!r} twice; weights that two layers share are not supported"
+            )
         seen[key] = name
 
 

@@ -63,16 +63,24 @@ class Named:
     def _means(self, values: Values, leading: int) -> Tensor:
         lacking = sorted(self.shapes.keys() - values.keys() - self.present.keys())
         if lacking:
-            raise InputError(f"no values for the parameter {lacking[0]!r}; the network has {', '.join(self.shapes)}")
+            raise InputError(
+                f"no values for the parameter {lacking[0]!r}; the network has {', '.join(self.shapes)}"
+            )
         return self.reading.flat(self._filled(values, leading, self.present))
 
-    def _filled(self, values: Values, leading: int, otherwise: Values | None = None) -> dict[str, Tensor]:
+    def _filled(
+        self, values: Values, leading: int, otherwise: Values | None = None
+    ) -> dict[str, Tensor]:
         """The values in the reading's layout, those that are not given filled in, by zeros unless told."""
         first = self._checked(values, leading)
         filled = {}
         for name, shape in self.shapes.items():
             value = values.get(name, otherwise.get(name) if otherwise else None)
-            value = torch.zeros(shape, dtype=torch.float64) if value is None else value.detach().cpu().double()
+            value = (
+                torch.zeros(shape, dtype=torch.float64)
+                if value is None
+                else value.detach().cpu().double()
+            )
             value = value.expand(*first, *shape)
             filled[name] = value.mT if self.transposed and len(shape) == 2 else value
         return filled
@@ -81,7 +89,9 @@ class Named:
         """The leading dimensions, as many as told, that all values share."""
         unknown = sorted(values.keys() - self.shapes.keys())
         if unknown:
-            raise InputError(f"the network has no parameter {unknown[0]!r}; it has {', '.join(self.shapes)}")
+            raise InputError(
+                f"the network has no parameter {unknown[0]!r}; it has {', '.join(self.shapes)}"
+            )
         first = tuple(next(iter(values.values())).shape[:leading]) if values else (0,) * leading
         for name, value in values.items():
             if tuple(value.shape) != (*first, *self.shapes[name]):
@@ -94,19 +104,27 @@ class Named:
 def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:
     """The parameters of a network or of a module, which is read as a chain of layers."""
     if isinstance(target, Network):
-        sources = {name: Source(name, _reversed(shape)) for name, shape in target.parameters.items()}
+        sources = {
+            name: Source(name, _reversed(shape)) for name, shape in target.parameters.items()
+        }
         return Named(Reading(target, sources), dict(target.parameters), {}, transposed=True)
     reading = read(target, input_shape)
     refuse_bayesian(reading)
-    sources = {source.name: source for source in reading.sources.values() if source.name is not None}
+    sources = {
+        source.name: source for source in reading.sources.values() if source.name is not None
+    }
     state = dict(target.named_parameters(remove_duplicate=False))
     present = {name: state[name] for name in sources if name in state}
-    return Named(reading, {name: source.shape for name, source in sources.items()}, present, transposed=False)
+    return Named(
+        reading, {name: source.shape for name, source in sources.items()}, present, transposed=False
+    )
 
 
 def refuse_bayesian(reading: Reading) -> None:
     if any(source.spread is not None for source in reading.sources.values()):
-        raise InputError("the module has Bayesian layers, with a posterior of their own; read it with from_torch")
+        raise InputError(
+            "the module has Bayesian layers, with a posterior of their own; read it with from_torch"
+        )
 
 
 def _reversed(shape: Shape) -> Shape:
@@ -117,9 +135,14 @@ def unpacked(packed: Tensor, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
     """A vector [..., n] in which the parameters stand one after the other, cut into [..., *shape]."""
     sizes = [math.prod(shape) for shape in shapes.values()]
     if packed.shape[-1] != sum(sizes):
-        raise InputError(f"{packed.shape[-1]} numbers for {sum(sizes)} weights in {', '.join(shapes)}")
+        raise InputError(
+            f"{packed.shape[-1]} numbers for {sum(sizes)} weights in {', '.join(shapes)}"
+        )
     parts = torch.split(packed, sizes, -1)
-    return {name: part.reshape((*part.shape[:-1], *shapes[name])) for name, part in zip(shapes, parts, strict=True)}
+    return {
+        name: part.reshape((*part.shape[:-1], *shapes[name]))
+        for name, part in zip(shapes, parts, strict=True)
+    }
 
 
 def check_factor(size: int, rank: int, instead: str) -> None:
@@ -134,7 +157,9 @@ def check_factor(size: int, rank: int, instead: str) -> None:
 def check_names(names: Mapping[str, str]) -> None:
     twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
     if twice:
-        raise InputError(f"two of the names {', '.join(names)} stand for the parameter {twice[0]!r}; give each its own")
+        raise InputError(
+            f"two of the names {', '.join(names)} stand for the parameter {twice[0]!r}; give each its own"
+        )
 
 
 def announce_certain(model: Named, given: Collection[str]) -> None:
@@ -142,5 +167,6 @@ def announce_certain(model: Named, given: Collection[str]) -> None:
     certain = [name for name in model.present if name not in given]
     if certain:
         warnings.warn(
-            f"no distribution for {', '.join(certain)}: taken as certain, at the module's values", stacklevel=3
+            f"no distribution for {', '.join(certain)}: taken as certain, at the module's values",
+            stacklevel=3,
         )

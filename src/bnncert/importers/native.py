@@ -21,11 +21,20 @@ from bnncert.posteriors.independent import FAMILIES, Normal
 
 SCHEMA = "bnncert-posterior/1"
 GAUSSIAN = (Normal.family, LowRankNormal.family)
-SINGLE: dict[str, type[Posterior]] = {**FAMILIES, LowRankNormal.family: LowRankNormal, Empirical.family: Empirical}
+SINGLE: dict[str, type[Posterior]] = {
+    **FAMILIES,
+    LowRankNormal.family: LowRankNormal,
+    Empirical.family: Empirical,
+}
 
 
 def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, object]) -> None:
-    header = {"schema": SCHEMA, "network": network.describe(), "notes": notes, **_describe(posterior)}
+    header = {
+        "schema": SCHEMA,
+        "network": network.describe(),
+        "notes": notes,
+        **_describe(posterior),
+    }
     write_tensors(path, header, _named(network, posterior))
 
 
@@ -40,13 +49,19 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
     if not isinstance(posterior, Mixture):
         return {"family": posterior.family}
     weights = [weight.hex() for weight in posterior.weights]
-    return {"family": posterior.family, "weights": weights, "components": [_describe(c) for c in posterior.components]}
+    return {
+        "family": posterior.family,
+        "weights": weights,
+        "components": [_describe(c) for c in posterior.components],
+    }
 
 
 def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str, Tensor]:
     """Every parameter of every field by name; a factor [n, k] as [k, *its shape], samples [S, n] as [S, *its shape]."""
     if isinstance(posterior, Mixture):
-        parts = (_named(network, component, f"{i}.") for i, component in enumerate(posterior.components))
+        parts = (
+            _named(network, component, f"{i}.") for i, component in enumerate(posterior.components)
+        )
         return {name: value for part in parts for name, value in part.items()}
     tensors: dict[str, Tensor] = {}
     for field, values in posterior.tensors().items():
@@ -64,7 +79,11 @@ def _compact(value: Tensor) -> Tensor:
 
 
 def _build(
-    header: dict[str, Any], network: Network, tensors: dict[str, Tensor], path: str, prefix: str = ""
+    header: dict[str, Any],
+    network: Network,
+    tensors: dict[str, Tensor],
+    path: str,
+    prefix: str = "",
 ) -> Posterior:
     family = header.get("family")
     if family == Mixture.family and not prefix:
@@ -72,21 +91,31 @@ def _build(
             weights = tuple(float.fromhex(weight) for weight in header["weights"])
             parts = [dict(part) for part in header["components"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path!r}: mixture lacks weights or components ({error!r})") from error
+            raise InputError(
+                f"{path!r}: mixture lacks weights or components ({error!r})"
+            ) from error
         for part in parts:
             if part.get("family") not in GAUSSIAN:
-                raise InputError(f"{path!r}: mixture of {part.get('family')!r}; its components must be Gaussian")
+                raise InputError(
+                    f"{path!r}: mixture of {part.get('family')!r}; its components must be Gaussian"
+                )
         built = (_build(part, network, tensors, path, f"{i}.") for i, part in enumerate(parts))
-        return Mixture(weights, tuple(part for part in built if isinstance(part, Normal | LowRankNormal)))
+        return Mixture(
+            weights, tuple(part for part in built if isinstance(part, Normal | LowRankNormal))
+        )
     if family not in SINGLE:
         raise InputError(
             f"{path!r}: posterior family {family!r} is not known; known: {', '.join([*SINGLE, 'mixture'])}"
         )
-    fields = {name: _gather(network, tensors, path, prefix, name) for name in SINGLE[family].names()}
+    fields = {
+        name: _gather(network, tensors, path, prefix, name) for name in SINGLE[family].names()
+    }
     return SINGLE[family](**fields)
 
 
-def _gather(network: Network, tensors: dict[str, Tensor], path: str, prefix: str, field: str) -> Tensor:
+def _gather(
+    network: Network, tensors: dict[str, Tensor], path: str, prefix: str, field: str
+) -> Tensor:
     """One field of all parameters as a flat vector [n], a factor as [n, k], samples as [S, n]."""
     parts = []
     stacked = field in ("factor", "samples")
@@ -94,7 +123,9 @@ def _gather(network: Network, tensors: dict[str, Tensor], path: str, prefix: str
         value = tensors.get(f"{prefix}{name}_{field}")
         expected = shape if value is None or not stacked else (*value.shape[:1], *shape)
         if value is None or tuple(value.shape) != expected or not value.is_floating_point():
-            raise InputError(f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape {tuple(expected)}")
+            raise InputError(
+                f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape {tuple(expected)}"
+            )
         parts.append(value.double().flatten(1).mT if stacked else value.double().flatten())
     if len({part.shape[1:] for part in parts}) != 1:
         raise InputError(f"{path!r}: the {field} of different parameters are not equally many")

@@ -41,9 +41,14 @@ def load(path: Path) -> tuple[Network, Normal]:
     for i, activation in enumerate(_activations(arrays, depth, path)):
         weights = _numbers(arrays, f"W{i}_mean", path)
         if weights.dim() != 2:
-            raise InputError(f"{str(path)!r}: W{i}_mean has shape {tuple(weights.shape)}; give [inputs, outputs]")
+            raise InputError(
+                f"{str(path)!r}: W{i}_mean has shape {tuple(weights.shape)}; give [inputs, outputs]"
+            )
         bias = f"b{i}_mean" in arrays
-        layers += [Dense(weights.shape[0], weights.shape[1], bias), *([activation] if activation else [])]
+        layers += [
+            Dense(weights.shape[0], weights.shape[1], bias),
+            *([activation] if activation else []),
+        ]
         for letter in "Wb"[: 1 + bias]:
             mean, std = (_numbers(arrays, f"{letter}{i}_{part}", path) for part in ("mean", "std"))
             expected = weights.shape if letter == "W" else weights.shape[1:]
@@ -59,23 +64,33 @@ def load(path: Path) -> tuple[Network, Normal]:
 
 def _numbers(arrays: dict[str, NDArray[np.generic]], name: str, path: Path) -> Tensor:
     if name not in arrays:
-        raise InputError(f"{str(path)!r} lacks the array {name!r}; every W and b needs a _mean and a _std")
+        raise InputError(
+            f"{str(path)!r} lacks the array {name!r}; every W and b needs a _mean and a _std"
+        )
     if not np.issubdtype(arrays[name].dtype, np.floating):
-        raise InputError(f"{str(path)!r}: {name} is {arrays[name].dtype}; give floating-point numbers")
+        raise InputError(
+            f"{str(path)!r}: {name} is {arrays[name].dtype}; give floating-point numbers"
+        )
     return torch.from_numpy(arrays[name].astype(np.float64))
 
 
-def _activations(arrays: dict[str, NDArray[np.generic]], depth: int, path: Path) -> list[Activation | None]:
+def _activations(
+    arrays: dict[str, NDArray[np.generic]], depth: int, path: Path
+) -> list[Activation | None]:
     """`meta`'s list, one a layer; without it ReLU between the layers."""
     default = ["relu"] * (depth - 1) + ["linear"]
     try:
         meta = json.loads(str(arrays["meta"])) if "meta" in arrays else {}
         names = [str(name) for name in meta.get("activations", default)]
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{str(path)!r}: 'meta' is not a JSON object with a list 'activations' ({error})") from error
+        raise InputError(
+            f"{str(path)!r}: 'meta' is not a JSON object with a list 'activations' ({error})"
+        ) from error
     unknown = [name for name in names if name not in ACTIVATIONS]
     if unknown or len(names) != depth:
-        raise InputError(f"{str(path)!r}: activations {names} must be {depth} of {', '.join(ACTIVATIONS)}")
+        raise InputError(
+            f"{str(path)!r}: activations {names} must be {depth} of {', '.join(ACTIVATIONS)}"
+        )
     if "softmax" in names[:-1]:
         raise InputError(
             f"{str(path)!r}: activations {names} have a softmax before the end, which is not supported; "

@@ -21,7 +21,15 @@ import torch
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.importers.named import Named, Target, announce_certain, check_factor, check_names, named, unpacked
+from bnncert.importers.named import (
+    Named,
+    Target,
+    announce_certain,
+    check_factor,
+    check_names,
+    named,
+    unpacked,
+)
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import Gaussian
 
@@ -45,7 +53,11 @@ def from_numpyro(
     if guide.prototype_trace is None:
         raise InputError(f"the guide {kind} has not met its model yet; run SVI first")
     model = named(target, input_shape)
-    names = {name: name for name in model.shapes if name in guide._init_locs} if names is None else names
+    names = (
+        {name: name for name in model.shapes if name in guide._init_locs}
+        if names is None
+        else names
+    )
     check_names(names)
     for site in names:
         _check_real(site, guide.prototype_trace)
@@ -61,10 +73,14 @@ def _check_real(site: str, trace: Mapping[str, Any]) -> None:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     if type(support).__name__ != "_Real":
-        raise InputError(f"site {site!r} has support {support}; weights need a prior on all real numbers")
+        raise InputError(
+            f"site {site!r} has support {support}; weights need a prior on all real numbers"
+        )
 
 
-def _by_site(guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]) -> Gaussian:
+def _by_site(
+    guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]
+) -> Gaussian:
     means, stds = (
         {name: _array(params, f"{site}_{guide.prefix}_{part}") for site, name in names.items()}
         for part in ("loc", "scale")
@@ -72,18 +88,28 @@ def _by_site(guide: Any, params: Mapping[str, Any], model: Named, names: Mapping
     return model.normal(means, stds)
 
 
-def _diagonal(guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]) -> Gaussian:
+def _diagonal(
+    guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]
+) -> Gaussian:
     loc, scale = (_array(params, f"{guide.prefix}_{part}") for part in ("loc", "scale"))
     return model.normal(_cut(guide, loc, names), _cut(guide, scale, names))
 
 
-def _low_rank(guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]) -> Gaussian:
-    loc, scale, factor = (_array(params, f"{guide.prefix}_{part}") for part in ("loc", "scale", "cov_factor"))
+def _low_rank(
+    guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]
+) -> Gaussian:
+    loc, scale, factor = (
+        _array(params, f"{guide.prefix}_{part}") for part in ("loc", "scale", "cov_factor")
+    )
     columns = (factor * scale.unsqueeze(-1)).mT
-    return model.low_rank(_cut(guide, loc, names), _cut(guide, scale, names), _cut(guide, columns, names))
+    return model.low_rank(
+        _cut(guide, loc, names), _cut(guide, scale, names), _cut(guide, columns, names)
+    )
 
 
-def _dense(guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]) -> Gaussian:
+def _dense(
+    guide: Any, params: Mapping[str, Any], model: Named, names: Mapping[str, str]
+) -> Gaussian:
     loc = _array(params, f"{guide.prefix}_loc")
     check_factor(model.network.size, len(loc), "use AutoLowRankMultivariateNormal")
     factor = _array(params, f"{guide.prefix}_scale_tril")

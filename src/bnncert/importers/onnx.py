@@ -22,7 +22,15 @@ from bnncert.posteriors.independent import Normal
 
 LARGEST = 2**31  # bytes of a file, as of every protocol buffer
 OLDEST = 7  # operator set: before it, batch normalisation and dropout trained unless told otherwise
-MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RuntimeError)
+MALFORMED = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+)
 Std: TypeAlias = float | Mapping[str, float | Tensor]
 
 
@@ -44,7 +52,11 @@ def read_onnx(path: str | Path) -> tuple[Network, Tensor]:
         network = Network(chain.input_shape, tuple(layer for layer, _ in chain.layers))
     except MALFORMED as error:
         raise InputError(f"{str(path)!r}, {error}") from error
-    parameters = [torch.from_numpy(np.array(value).reshape(-1)) for _, values in chain.layers for value in values]
+    parameters = [
+        torch.from_numpy(np.array(value).reshape(-1))
+        for _, values in chain.layers
+        for value in values
+    ]
     return network, torch.cat(parameters)
 
 
@@ -52,12 +64,16 @@ def _deviations(network: Network, std: Std) -> Tensor:
     named = std if isinstance(std, Mapping) else dict.fromkeys(network.parameters, std)
     unknown = sorted(named.keys() - network.parameters.keys())
     if unknown:
-        raise InputError(f"std names {unknown[0]!r}; the parameters are {', '.join(network.parameters)}")
+        raise InputError(
+            f"std names {unknown[0]!r}; the parameters are {', '.join(network.parameters)}"
+        )
     parts = []
     for name, shape in network.parameters.items():
         value = torch.as_tensor(named.get(name, 0.0), dtype=torch.float64)
         if value.dim() and tuple(value.shape) != shape:
-            raise InputError(f"std of {name} has shape {tuple(value.shape)}; give one number or shape {shape}")
+            raise InputError(
+                f"std of {name} has shape {tuple(value.shape)}; give one number or shape {shape}"
+            )
         parts.append(value.expand(shape).reshape(-1))
     return torch.cat(parts)
 
@@ -69,7 +85,9 @@ def _onnx() -> Any:
     try:
         import onnx
     except ModuleNotFoundError as error:
-        raise InputError("reading it needs the package onnx: pip install 'bnncert[onnx]'") from error
+        raise InputError(
+            "reading it needs the package onnx: pip install 'bnncert[onnx]'"
+        ) from error
     return onnx
 
 
@@ -88,7 +106,9 @@ def _load(path: Path) -> Any:
         raise InputError("this is not an ONNX model") from error
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if len(versions) != 1 or versions[0] < OLDEST:
-        raise InputError(f"operator set {versions} is not supported; export with version {OLDEST} or later")
+        raise InputError(
+            f"operator set {versions} is not supported; export with version {OLDEST} or later"
+        )
     if model.functions or model.graph.sparse_initializer:
         raise InputError("functions and sparse initializers are not supported; export without them")
     return model.graph
@@ -99,7 +119,9 @@ def _walk(graph: Any) -> Chain:
     constants = {tensor.name: _array(tensor) for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1 or len(graph.output) != 1:
-        raise InputError(f"the graph has {len(inputs)} inputs and {len(graph.output)} outputs; give one of each")
+        raise InputError(
+            f"the graph has {len(inputs)} inputs and {len(graph.output)} outputs; give one of each"
+        )
     chain, current = _start(inputs[0]), inputs[0].name
     for node in graph.node:
         name = node.name or node.output[0]
@@ -120,7 +142,9 @@ def _walk(graph: Any) -> Chain:
         except MALFORMED as error:
             raise InputError(f"node {name!r} ({node.op_type}): {error}") from error
     if current != graph.output[0].name:
-        raise InputError(f"output {graph.output[0].name!r} is not the end of the chain, {current!r}")
+        raise InputError(
+            f"output {graph.output[0].name!r} is not the end of the chain, {current!r}"
+        )
     return chain.settled()
 
 
@@ -128,7 +152,9 @@ def _start(value: Any) -> Chain:
     """No layers yet, on inputs of the shape that follows the batch dimension."""
     sizes = [size.dim_value for size in value.type.tensor_type.shape.dim]
     if len(sizes) < 2 or not all(size >= 1 for size in sizes[1:]) or math.prod(sizes[1:]) > MOST:
-        raise InputError(f"input {value.name!r} has shape {sizes}; give a batch dimension and known sizes after it")
+        raise InputError(
+            f"input {value.name!r} has shape {sizes}; give a batch dimension and known sizes after it"
+        )
     return Chain(sizes[0], tuple(sizes[1:]), tuple(sizes[1:]))
 
 
@@ -136,11 +162,15 @@ def _read(node: Any, name: str, constants: dict[str, Array], current: str) -> No
     """The node with its constant operands; position -1 if all are constant."""
     others = [word for word in node.input if word and word not in constants]
     if others not in ([], [current]):
-        raise InputError(f"it takes {', '.join(others)}, not {current} alone: the network is not a chain")
+        raise InputError(
+            f"it takes {', '.join(others)}, not {current} alone: the network is not a chain"
+        )
     operands = tuple(constants.get(word) for word in node.input)
     get = _onnx().helper.get_attribute_value
     attributes = {attribute.name: get(attribute) for attribute in node.attribute}
-    return Node(node.op_type, name, list(node.input).index(current) if others else -1, operands, attributes)
+    return Node(
+        node.op_type, name, list(node.input).index(current) if others else -1, operands, attributes
+    )
 
 
 def _array(tensor: Any) -> Array:

@@ -18,9 +18,22 @@ from numpy.typing import NDArray
 
 from bnncert.errors import InputError
 from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, Layer, MaxPool2d, Pair, Shape, output_shape
+from bnncert.model.layers import (
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    Layer,
+    MaxPool2d,
+    Pair,
+    Shape,
+    output_shape,
+)
 
-SLOPE, EPSILON = float(np.float32(0.01)), float(np.float32(1e-5))  # defaults are single floats, as attributes are
+SLOPE, EPSILON = (
+    float(np.float32(0.01)),
+    float(np.float32(1e-5)),
+)  # defaults are single floats, as attributes are
 MOST = 2**28  # entries of an activation or of a constant that is computed
 Array: TypeAlias = NDArray[Any]
 
@@ -78,7 +91,9 @@ class Chain:
     def settled(self) -> Chain:
         """Itself, unless arithmetic waits for a linear layer that does not come."""
         if self.pending:
-            raise InputError(f"the arithmetic of node {self.pending.name!r} cannot be folded into a linear layer")
+            raise InputError(
+                f"the arithmetic of node {self.pending.name!r} cannot be folded into a linear layer"
+            )
         return self
 
 
@@ -127,18 +142,36 @@ def _convolution(chain: Chain, node: Node) -> Chain:
         raise InputError(f"weights have shape {weights.shape}; give a convolution over images")
     kernel = weights.shape[2:]
     given = node.options(
-        auto_pad=b"NOTSET", dilations=[1, 1], group=1, kernel_shape=[*kernel], pads=[0] * 4, strides=[1, 1]
+        auto_pad=b"NOTSET",
+        dilations=[1, 1],
+        group=1,
+        kernel_shape=[*kernel],
+        pads=[0] * 4,
+        strides=[1, 1],
     )
-    if given["group"] != 1 or [*given["dilations"]] != [1, 1] or (*given["kernel_shape"],) != kernel:
+    if (
+        given["group"] != 1
+        or [*given["dilations"]] != [1, 1]
+        or (*given["kernel_shape"],) != kernel
+    ):
         raise InputError("groups and dilations are not supported")
     padding = _padding(given)
     bias = node.constant(2) if len(node.operands) > 2 and node.operands[2] is not None else None
-    layer = Conv2d(weights.shape[1], weights.shape[0], kernel, tuple(given["strides"]), padding, bias is not None)
+    layer = Conv2d(
+        weights.shape[1],
+        weights.shape[0],
+        kernel,
+        tuple(given["strides"]),
+        padding,
+        bias is not None,
+    )
     output_shape(layer, chain.shape)
     if chain.pending:
         scale, shift = _per_channel(chain.pending.scale), _per_channel(chain.pending.shift)
         if shift.any() and padding != (0, 0):
-            raise InputError(f"a shift (node {chain.pending.name!r}) before zero padding cannot be folded")
+            raise InputError(
+                f"a shift (node {chain.pending.name!r}) before zero padding cannot be folded"
+            )
         bias = _biased(bias, np.einsum("oikl,i->o", weights, shift))
         weights = weights * scale[:, None, None]
     return chain.then(replace(layer, bias=bias is not None), weights, *_given(bias))
@@ -200,7 +233,9 @@ def _affine(chain: Chain, node: Node, scale: Array, shift: Array) -> Chain:
         return chain
     if chain.pending:
         before = chain.pending
-        return replace(chain, pending=Pending(node.name, before.scale * scale, before.shift * scale + shift))
+        return replace(
+            chain, pending=Pending(node.name, before.scale * scale, before.shift * scale + shift)
+        )
     layer, parameters = chain.layers[-1] if chain.layers else (Flatten(), ())
     if not isinstance(layer, Dense | Conv2d):
         return replace(chain, pending=Pending(node.name, scale, shift))
@@ -232,7 +267,9 @@ def _per_channel(value: Array) -> Array:
     """The one number of every channel."""
     first = value[:, 0, 0]
     if not (value == first[:, None, None]).all():
-        raise InputError("arithmetic that differs within a channel cannot be folded into a convolution")
+        raise InputError(
+            "arithmetic that differs within a channel cannot be folded into a convolution"
+        )
     return first
 
 
@@ -287,7 +324,11 @@ def _reshape(chain: Chain, node: Node) -> Chain:
     if node.position != 0 or node.options(allowzero=0)["allowzero"] or not plain or wanted is None:
         raise InputError("the new shape must be [batch, -1], as constants")
     first, second = wanted.tolist()
-    if (first, second) == (-1, -1) or first not in (0, -1, 1, chain.batch) or second not in (-1, size):
+    if (
+        (first, second) == (-1, -1)
+        or first not in (0, -1, 1, chain.batch)
+        or second not in (-1, size)
+    ):
         raise InputError(f"new shape {[first, second]} is not [batch, {size}]")
     return _flat(chain)
 

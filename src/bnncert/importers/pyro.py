@@ -25,7 +25,9 @@ from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import Gaussian
 
 
-def from_pyro(guide: Any, net: nn.Module, input_shape: Sequence[int] | None = None) -> tuple[Network, Gaussian]:
+def from_pyro(
+    guide: Any, net: nn.Module, input_shape: Sequence[int] | None = None
+) -> tuple[Network, Gaussian]:
     """The network that `net` computes, and the guide's distribution of its weights.
 
     `net` is the part of the model that maps inputs to outputs. Sites of the model that are not in it (a noise scale,
@@ -40,7 +42,9 @@ def from_pyro(guide: Any, net: nn.Module, input_shape: Sequence[int] | None = No
     paths = _paths(sites, _parameters(net))
     for site in paths:
         _check_real(site, sites[site]["fn"].support)
-    model = named(_plain(net, {path: sites[site]["value"] for site, path in paths.items()}), input_shape)
+    model = named(
+        _plain(net, {path: sites[site]["value"] for site, path in paths.items()}), input_shape
+    )
     announce_certain(model, paths.values())
     with torch.no_grad():
         return model.network, GUIDES[kind](guide, model, paths)
@@ -49,14 +53,19 @@ def from_pyro(guide: Any, net: nn.Module, input_shape: Sequence[int] | None = No
 def _parameters(net: nn.Module) -> list[str]:
     """Paths of the parameters and of the attributes that a `PyroModule` draws."""
     parents = [(f"{path}." if path else "", module) for path, module in net.named_modules()]
-    drawn = [path + name for path, module in parents for name in module.__dict__.get("_pyro_samples", ())]
+    drawn = [
+        path + name for path, module in parents for name in module.__dict__.get("_pyro_samples", ())
+    ]
     return [*drawn, *dict(net.named_parameters())]
 
 
 def _paths(sites: Collection[str], parameters: Collection[str]) -> dict[str, str]:
     """Which site is which parameter; `net` may be a part of the model, whose path then precedes the parameters'."""
     prefixes = {
-        site.removesuffix(name) for site in sites for name in parameters if site == name or site.endswith(f".{name}")
+        site.removesuffix(name)
+        for site in sites
+        for name in parameters
+        if site == name or site.endswith(f".{name}")
     }
     if len(prefixes) != 1:
         raise InputError(
@@ -72,7 +81,9 @@ def _check_real(site: str, support: Any) -> None:
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if support is not constraints.real:
-        raise InputError(f"site {site!r} has support {support}; weights need a prior on all real numbers")
+        raise InputError(
+            f"site {site!r} has support {support}; weights need a prior on all real numbers"
+        )
 
 
 def _plain(net: nn.Module, drawn: Mapping[str, Tensor]) -> nn.Module:
@@ -82,7 +93,9 @@ def _plain(net: nn.Module, drawn: Mapping[str, Tensor]) -> nn.Module:
         if "_pyro_samples" not in module.__dict__:
             continue
         if module.__dict__["_pyro_params"]:
-            raise InputError(f"module {path!r} has a PyroParam; make it an nn.Parameter or a PyroSample")
+            raise InputError(
+                f"module {path!r} has a PyroParam; make it an nn.Parameter or a PyroSample"
+            )
         names = list(module.__dict__["_pyro_samples"])
         module.__dict__["_pyro_samples"].clear()
         kind = type(module)
@@ -92,14 +105,19 @@ def _plain(net: nn.Module, drawn: Mapping[str, Tensor]) -> nn.Module:
         for name in names:
             value = drawn.get(f"{path}.{name}" if path else name)
             if value is None:
-                raise InputError(f"the guide has no site for {path}.{name}, which the network draws")
-            module.register_parameter(name, nn.Parameter(value.detach().clone(), requires_grad=False))
+                raise InputError(
+                    f"the guide has no site for {path}.{name}, which the network draws"
+                )
+            module.register_parameter(
+                name, nn.Parameter(value.detach().clone(), requires_grad=False)
+            )
     return copy
 
 
 def _by_site(guide: Any, model: Named, paths: Mapping[str, str]) -> Gaussian:
     means, stds = (
-        {path: attrgetter(site)(part) for site, path in paths.items()} for part in (guide.locs, guide.scales)
+        {path: attrgetter(site)(part) for site, path in paths.items()}
+        for part in (guide.locs, guide.scales)
     )
     return model.normal(means, stds)
 
@@ -119,8 +137,12 @@ def _dense(guide: Any, model: Named, paths: Mapping[str, str]) -> Gaussian:
     return _correlated(guide, model, paths, torch.zeros_like(guide.scale), factor)
 
 
-def _correlated(guide: Any, model: Named, paths: Mapping[str, str], std: Tensor, factor: Tensor) -> Gaussian:
-    return model.low_rank(_cut(guide, guide.loc, paths), _cut(guide, std, paths), _cut(guide, factor.mT, paths))
+def _correlated(
+    guide: Any, model: Named, paths: Mapping[str, str], std: Tensor, factor: Tensor
+) -> Gaussian:
+    return model.low_rank(
+        _cut(guide, guide.loc, paths), _cut(guide, std, paths), _cut(guide, factor.mT, paths)
+    )
 
 
 def _cut(guide: Any, packed: Tensor, paths: Mapping[str, str]) -> dict[str, Tensor]:

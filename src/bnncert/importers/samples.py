@@ -21,7 +21,10 @@ VARIANCE = 1e-30  # the least that SWAG's own sampling lets a variance be
 
 
 def from_samples(
-    target: Target, samples: Samples, names: Mapping[str, str] | None = None, input_shape: Sequence[int] | None = None
+    target: Target,
+    samples: Samples,
+    names: Mapping[str, str] | None = None,
+    input_shape: Sequence[int] | None = None,
 ) -> tuple[Network, Empirical]:
     """The network, and its weights drawn uniformly from the samples.
 
@@ -67,7 +70,9 @@ def _from_states(
         try:
             copy.load_state_dict(state)
         except RuntimeError as error:
-            raise InputError(f"a state_dict does not fit the module: {' '.join(str(error).split())}") from error
+            raise InputError(
+                f"a state_dict does not fit the module: {' '.join(str(error).split())}"
+            ) from error
         model = named(copy, input_shape)
         rows.append(model.point)
     return model.network, Empirical(torch.stack(rows))
@@ -88,7 +93,9 @@ def from_swag(
     model = named(module, input_shape)
     means, squares = renamed(mean, None), renamed(sq_mean, None)
     if means.keys() != squares.keys():
-        raise InputError(f"mean has {', '.join(means)} and sq_mean {', '.join(squares)}; give both of every parameter")
+        raise InputError(
+            f"mean has {', '.join(means)} and sq_mean {', '.join(squares)}; give both of every parameter"
+        )
     announce_certain(model, means)
     # A variance found as a difference may come out below 0; SWAG's own sampling cuts it off too.
     stds = {name: (squares[name] - means[name] ** 2).clamp_min(VARIANCE).sqrt() for name in means}
@@ -97,6 +104,10 @@ def from_swag(
     columns = renamed(deviations, None)
     rank = min((len(value) for value in columns.values()), default=0)
     if rank < 2:
-        raise InputError(f"SWAG divides by the number of deviations less one; give at least 2, not {rank}")
+        raise InputError(
+            f"SWAG divides by the number of deviations less one; give at least 2, not {rank}"
+        )
     factor = {name: value / (2 * (rank - 1)) ** 0.5 for name, value in columns.items()}
-    return model.network, model.low_rank(means, {name: std / 2**0.5 for name, std in stds.items()}, factor)
+    return model.network, model.low_rank(
+        means, {name: std / 2**0.5 for name, std in stds.items()}, factor
+    )

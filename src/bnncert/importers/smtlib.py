@@ -55,7 +55,9 @@ def commands(text: str) -> Iterator[Group]:
     tokens = _tokens(text)
     for line, token in tokens:
         if token != "(":
-            raise refusal(line, f"{token[:40]!r} stands outside every command; check the parentheses")
+            raise refusal(
+                line, f"{token[:40]!r} stands outside every command; check the parentheses"
+            )
         yield _group(tokens, line, 1)
 
 
@@ -68,7 +70,9 @@ def _tokens(text: str) -> Iterator[tuple[int, str]]:
 
 def _group(tokens: Iterator[tuple[int, str]], line: int, depth: int) -> Group:
     if depth > DEEPEST:
-        raise refusal(line, f"more than {DEEPEST} parentheses inside each other; write the formula flatter")
+        raise refusal(
+            line, f"more than {DEEPEST} parentheses inside each other; write the formula flatter"
+        )
     items: list[str | Group] = []
     for number, token in tokens:
         if token == ")":
@@ -80,14 +84,19 @@ def _group(tokens: Iterator[tuple[int, str]], line: int, depth: int) -> Group:
 def head(group: Group) -> str:
     """The word a group begins with."""
     if not group.items or not isinstance(group.items[0], str):
-        raise refusal(group.line, "a parenthesis must be followed by a word such as assert, and, <= or +")
+        raise refusal(
+            group.line, "a parenthesis must be followed by a word such as assert, and, <= or +"
+        )
     return group.items[0]
 
 
 def normal_form(formula: str | Group, names: Container[str], line: int) -> Formula:
     """The cases of a formula over the declared names; none if it is false, one without inequalities if it is true."""
     if isinstance(formula, str):
-        raise refusal(line, f"{formula[:40]!r} is not a formula; give (<= ...), (>= ...), (and ...) or (or ...)")
+        raise refusal(
+            line,
+            f"{formula[:40]!r} is not a formula; give (<= ...), (>= ...), (and ...) or (or ...)",
+        )
     operator, operands, line = head(formula), formula.items[1:], formula.line
     match operator:
         case "<=" | ">=":
@@ -96,7 +105,10 @@ def normal_form(formula: str | Group, names: Container[str], line: int) -> Formu
             return conjunction([normal_form(operand, names, line) for operand in operands], line)
         case "or":
             return [case for operand in operands for case in normal_form(operand, names, line)]
-    raise refusal(line, f"operator {operator[:40]!r} is not supported in a formula; supported: <=, >=, and, or")
+    raise refusal(
+        line,
+        f"operator {operator[:40]!r} is not supported in a formula; supported: <=, >=, and, or",
+    )
 
 
 def conjunction(parts: Sequence[Formula], line: int) -> Formula:
@@ -107,16 +119,23 @@ def conjunction(parts: Sequence[Formula], line: int) -> Formula:
             continue
         inequalities = len(part) * sum(map(len, cases)) + len(cases) * sum(map(len, part))
         if len(cases) * len(part) > MOST_CASES or inequalities > MOST_INEQUALITIES:
-            raise refusal(line, f"the formula falls into more than {MOST_CASES} cases; split the file")
+            raise refusal(
+                line, f"the formula falls into more than {MOST_CASES} cases; split the file"
+            )
         cases = [first + second for first in cases for second in part]
     return cases
 
 
-def _comparison(operator: str, operands: Sequence[str | Group], names: Container[str], line: int) -> Formula:
+def _comparison(
+    operator: str, operands: Sequence[str | Group], names: Container[str], line: int
+) -> Formula:
     """left <= right as Σ a v <= b; without variables it is true or false by itself."""
     if len(operands) != 2:
         raise refusal(line, f"{operator} compares two terms, not {len(operands)}")
-    left, right = (_term(operand, names, line) for operand in (operands if operator == "<=" else operands[::-1]))
+    left, right = (
+        _term(operand, names, line)
+        for operand in (operands if operator == "<=" else operands[::-1])
+    )
     coefficients, constant = _add([left, _scale(right, -ONE, line)], line)
     if coefficients:
         return [[Inequality(coefficients, -constant, line)]]
@@ -131,7 +150,8 @@ def _term(term: str | Group, names: Container[str], line: int) -> Sum:
     operator, line = head(term), term.line
     if operator not in ARITHMETIC:
         raise refusal(
-            line, f"operator {operator[:40]!r} is not supported in a term; supported: {', '.join(ARITHMETIC)}"
+            line,
+            f"operator {operator[:40]!r} is not supported in a term; supported: {', '.join(ARITHMETIC)}",
         )
     operands = [_term(operand, names, line) for operand in term.items[1:]]
     if not operands:
@@ -154,7 +174,9 @@ def _add(operands: Sequence[Sum], line: int) -> Sum:
     for parts, constant in operands:
         total = _bounded(total + constant, line) if constant else total
         for name, value in parts.items():
-            coefficients[name] = _bounded(coefficients[name] + value, line) if name in coefficients else value
+            coefficients[name] = (
+                _bounded(coefficients[name] + value, line) if name in coefficients else value
+            )
     return {name: value for name, value in coefficients.items() if value}, total
 
 
@@ -179,11 +201,17 @@ def _multiply(operands: Sequence[Sum], line: int) -> Sum:
 
 def _scale(term: Sum, factor: Fraction, line: int) -> Sum:
     coefficients, constant = term
-    scaled = {name: _bounded(value * factor, line) for name, value in coefficients.items() if factor}
+    scaled = {
+        name: _bounded(value * factor, line) for name, value in coefficients.items() if factor
+    }
     return scaled, _bounded(constant * factor, line)
 
 
-ARITHMETIC: dict[str, Callable[[Sequence[Sum], int], Sum]] = {"+": _add, "-": _subtract, "*": _multiply}
+ARITHMETIC: dict[str, Callable[[Sequence[Sum], int], Sum]] = {
+    "+": _add,
+    "-": _subtract,
+    "*": _multiply,
+}
 
 
 def _bounded(value: Fraction, line: int) -> Fraction:

@@ -28,7 +28,9 @@ PLAIN = "torch"  # layers without standard deviations
 LIBRARIES = (*CONVENTIONS, PLAIN)
 ELSEWHERE = "build the module and use bnncert.from_torch in Python"
 # What layers keep beside their weights: samplers that repeat them, priors, noise.
-BESIDE = re.compile(r"(weight|bias)_(sampler|prior_dist)\..+|(eps|prior)_.+|(weight|bias)_eps|bias_zero")
+BESIDE = re.compile(
+    r"(weight|bias)_(sampler|prior_dist)\..+|(eps|prior)_.+|(weight|bias)_eps|bias_zero"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,10 @@ class Found:
         """Whether it is a weight of the layer, or what its library keeps beside the weights."""
         if self.convention is None:
             return name in ("weight", "bias")
-        own = [self.convention.names(part, [n for n in self.tensors if "." not in n]) for part in ("weight", "bias")]
+        own = [
+            self.convention.names(part, [n for n in self.tensors if "." not in n])
+            for part in ("weight", "bias")
+        ]
         return BESIDE.fullmatch(name) is not None or any(name in pair for pair in own if pair)
 
     def sources(self, bias: bool) -> dict[str, Source]:
@@ -104,12 +109,21 @@ def from_state_dict(
 def _layers(tensors: Mapping[str, Tensor], library: str) -> list[Found]:
     """The layers in the file; a tensor that belongs to none is refused."""
     convention = CONVENTIONS.get(library)
-    weights = ["weight", *(convention.mean.format(name) for name in convention.weights)] if convention else ["weight"]
+    weights = (
+        ["weight", *(convention.mean.format(name) for name in convention.weights)]
+        if convention
+        else ["weight"]
+    )
     split = (name.rpartition(".") for name in tensors)
-    found = [_found(path, tensors, convention) for path in dict.fromkeys(p for p, _, name in split if name in weights)]
+    found = [
+        _found(path, tensors, convention)
+        for path in dict.fromkeys(p for p, _, name in split if name in weights)
+    ]
     if convention and not any(layer.convention for layer in found):
         raise InputError(_no_layers(tensors, convention))
-    claimed = {layer.prefix + name for layer in found for name in layer.tensors if layer.claims(name)}
+    claimed = {
+        layer.prefix + name for layer in found for name in layer.tensors if layer.claims(name)
+    }
     left = sorted(set(tensors) - claimed)
     if left or not found:
         raise InputError(
@@ -117,14 +131,22 @@ def _layers(tensors: Mapping[str, Tensor], library: str) -> list[Found]:
         )
     frozen = [layer.path for layer in found if layer.convention and "weight_eps" in layer.tensors]
     if frozen:
-        warnings.warn(f"frozen layers {', '.join(frozen)}: their posterior is read all the same", stacklevel=4)
+        warnings.warn(
+            f"frozen layers {', '.join(frozen)}: their posterior is read all the same", stacklevel=4
+        )
     return found
 
 
 def _found(path: str, tensors: Mapping[str, Tensor], convention: Convention | None) -> Found:
     prefix = f"{path}." if path else ""
-    inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    return Found(path, inside, convention if convention and convention.names("weight", inside) else None)
+    inside = {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+    return Found(
+        path, inside, convention if convention and convention.names("weight", inside) else None
+    )
 
 
 def _no_layers(tensors: Collection[str], convention: Convention) -> str:
@@ -143,7 +165,9 @@ def _order(found: Sequence[Found], ordered: bool, given: Sequence[str] | None) -
     paths = {layer.path: layer for layer in found}
     if given is not None:
         if sorted(given) != sorted(paths):
-            raise InputError(f"layers {', '.join(given)} must be all of {', '.join(paths)}, first to last")
+            raise InputError(
+                f"layers {', '.join(given)} must be all of {', '.join(paths)}, first to last"
+            )
         return [paths[path] for path in given]
     result = []
     for dimensions in (4, 2):
@@ -152,7 +176,9 @@ def _order(found: Sequence[Found], ordered: bool, given: Sequence[str] | None) -
             group.sort(key=_numbers)
         elif not ordered:
             names = ", ".join(layer.path for layer in group)
-            raise InputError(f"the names {names} do not tell the layers' order; give it, first to last")
+            raise InputError(
+                f"the names {names} do not tell the layers' order; give it, first to last"
+            )
         result += group
     return result
 
@@ -164,7 +190,10 @@ def _numbers(layer: Found) -> list[tuple[int, str]]:
 
 
 def _network(
-    paths: list[str], parts: list[dict[str, Source]], activation: Activation, input_shape: Sequence[int] | None
+    paths: list[str],
+    parts: list[dict[str, Source]],
+    activation: Activation,
+    input_shape: Sequence[int] | None,
 ) -> Network:
     layers: list[Layer] = []
     for part in parts:
@@ -174,8 +203,14 @@ def _network(
         layers += [layer, activation]
     first = layers[0]
     if isinstance(first, Conv2d) and input_shape is None:
-        raise InputError(f"layer {paths[0]!r} is a convolution; give the input shape (channels, height, width)")
-    shape = (first.inputs,) if isinstance(first, Dense) and input_shape is None else tuple(input_shape or ())
+        raise InputError(
+            f"layer {paths[0]!r} is a convolution; give the input shape (channels, height, width)"
+        )
+    shape = (
+        (first.inputs,)
+        if isinstance(first, Dense) and input_shape is None
+        else tuple(input_shape or ())
+    )
     if isinstance(first, Dense) and len(shape) > 1:
         layers.insert(0, Flatten())
     try:
@@ -194,5 +229,7 @@ def _layer(part: Mapping[str, Source]) -> Weighted:
     else:
         layer = Conv2d(shape[1], shape[0], (shape[2], shape[3]), bias=bias)
     if bias and part["b"].shape != shape[:1]:
-        raise InputError(f"{part['b'].name!r} has shape {part['b'].shape}; {part['W'].name!r} has {shape}")
+        raise InputError(
+            f"{part['b'].name!r} has shape {part['b'].shape}; {part['W'].name!r} has {shape}"
+        )
     return layer

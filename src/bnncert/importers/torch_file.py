@@ -31,15 +31,21 @@ def load_state_dict(path: str | Path) -> StateDict:
     """The tensors of a `.safetensors` file or of a `.pt` / `.pth` that torch.save wrote; nothing in it is executed."""
     path = Path(path)
     if path.suffix not in (".safetensors", ".pt", ".pth"):
-        raise InputError(f"state_dict file {str(path)!r} has an unknown ending; give a .pt, .pth or .safetensors file")
+        raise InputError(
+            f"state_dict file {str(path)!r} has an unknown ending; give a .pt, .pth or .safetensors file"
+        )
     try:
         if path.stat().st_size > LARGEST:
             raise InputError(f"{str(path)!r} is larger than {LARGEST >> 30} GiB; refused")
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(f"state_dict file {str(path)!r} cannot be read ({error.strerror}); check the path") from error
+        raise InputError(
+            f"state_dict file {str(path)!r} cannot be read ({error.strerror}); check the path"
+        ) from error
     ordered = path.suffix != ".safetensors"
-    found = _from_torch_save(content, str(path)) if ordered else _from_safetensors(content, str(path))
+    found = (
+        _from_torch_save(content, str(path)) if ordered else _from_safetensors(content, str(path))
+    )
     return StateDict(_checked(found, str(path)), ordered, hashlib.sha256(content).hexdigest())
 
 
@@ -55,9 +61,13 @@ def _from_torch_save(content: bytes, path: str) -> object:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise InputError(f"{path!r} is not what torch.save writes; save model.state_dict() again") from error
+        raise InputError(
+            f"{path!r} is not what torch.save writes; save model.state_dict() again"
+        ) from error
     # torch.save does not compress, so a sum above the file's size is a bomb.
-    if any(entry.compress_type for entry in entries) or sum(entry.file_size for entry in entries) > len(content):
+    if any(entry.compress_type for entry in entries) or sum(
+        entry.file_size for entry in entries
+    ) > len(content):
         raise InputError(f"{path!r} unpacks to more than its size; refused")
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
@@ -70,10 +80,14 @@ def _from_torch_save(content: bytes, path: str) -> object:
 def _checked(found: object, path: str) -> dict[str, Tensor]:
     """Names and dense tensors of numbers that are really in the file."""
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise InputError(f"{path!r} holds a {type(found).__name__}, not a state_dict; save model.state_dict() itself")
+        raise InputError(
+            f"{path!r} holds a {type(found).__name__}, not a state_dict; save model.state_dict() itself"
+        )
     for name, value in found.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
-            raise InputError(f"{path!r}: {name!r} is not a plain tensor; save model.state_dict() itself")
+            raise InputError(
+                f"{path!r}: {name!r} is not a plain tensor; save model.state_dict() itself"
+            )
         if value.numel() * value.element_size() > value.untyped_storage().nbytes():
             raise InputError(f"{path!r}: {name!r} claims more numbers than the file holds; refused")
     if sum(value.numel() for value in found.values()) * 8 > LARGEST:

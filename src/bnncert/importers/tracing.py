@@ -21,9 +21,7 @@ from torch.nn import functional
 from bnncert.errors import InputError
 from bnncert.importers.conventions import convention_of
 
-SUPPORTED = (
-    "Linear, Conv2d, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, AvgPool2d, MaxPool2d, BatchNorm after a Linear or Conv2d"
-)
+SUPPORTED = "Linear, Conv2d, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, AvgPool2d, MaxPool2d, BatchNorm after a Linear or Conv2d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +33,11 @@ class Step:
     function: str = ""  # its name, where a function was called
 
     def __str__(self) -> str:
-        return f"{self.function}() in {_title(self.path)}" if self.function else _title(self.path, self.module)
+        return (
+            f"{self.function}() in {_title(self.path)}"
+            if self.function
+            else _title(self.path, self.module)
+        )
 
     def named(self, name: str) -> str:
         """The name that the whole module has for a tensor of this one."""
@@ -66,13 +68,30 @@ FUNCTIONS: dict[object, Callable[..., nn.Module]] = {
     **dict.fromkeys((functional.sigmoid, torch.sigmoid, "sigmoid"), nn.Sigmoid),
     **dict.fromkeys((functional.softmax, torch.softmax, "softmax"), nn.Softmax),
     **dict.fromkeys((functional.log_softmax, torch.log_softmax, "log_softmax"), nn.LogSoftmax),
-    **dict.fromkeys((torch.flatten, "flatten"), lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim)),
+    **dict.fromkeys(
+        (torch.flatten, "flatten"), lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim)
+    ),
     functional.leaky_relu: nn.LeakyReLU,
     functional.max_pool2d: nn.MaxPool2d,
     functional.avg_pool2d: nn.AvgPool2d,
 }
-IRRELEVANT = ("inplace", "_stacklevel", "dtype", "return_indices")  # arguments that do not change the values
-KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Flatten, nn.AvgPool2d, nn.MaxPool2d)
+IRRELEVANT = (
+    "inplace",
+    "_stacklevel",
+    "dtype",
+    "return_indices",
+)  # arguments that do not change the values
+KNOWN = (
+    nn.Linear,
+    nn.Conv2d,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Flatten,
+    nn.AvgPool2d,
+    nn.MaxPool2d,
+)
 
 
 def is_standard(module: nn.Module, *kinds: type[nn.Module]) -> bool:
@@ -132,7 +151,9 @@ def _trace(module: nn.Module) -> fx.Graph:
     with undisturbed(module):
         try:
             return Tracer().trace(module, concrete_args=defaults or None)
-        except Exception as error:  # the forward is the user's: what it cannot do with a symbol has no one type
+        except (
+            Exception
+        ) as error:  # the forward is the user's: what it cannot do with a symbol has no one type
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
                 f"{_title('', module)} cannot be read ({reason}); its forward must be a chain without branches"
@@ -143,20 +164,30 @@ def _result(value: object) -> fx.Node:
     """What a forward returns, or the first of it: Bayesian networks return a divergence as well."""
     first = value[0] if isinstance(value, tuple | list) and value else value
     if not isinstance(first, fx.Node):
-        raise InputError(f"the module returns a {type(value).__name__}; it must return its output, or a tuple with it")
+        raise InputError(
+            f"the module returns a {type(value).__name__}; it must return its output, or a tuple with it"
+        )
     return first
 
 
 def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None, fx.Node]:
     """The node as a step, None where it only picks a layer's output out of a tuple, and the node before it."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    name = (
+        node.target
+        if isinstance(node.target, str)
+        else getattr(node.target, "__name__", str(node.target))
+    )
     step = Step(_path(node), nn.Identity(), name)
     before = node.args[0] if node.args else node.kwargs.get("input")
     if not isinstance(before, fx.Node):
         raise refusal(step, "is not supported")
     if node.op == "call_module":
         return Step(name, modules[name]), before
-    if node.target is operator.getitem and node.args[1] == 0 and _returns_divergence(before, modules):
+    if (
+        node.target is operator.getitem
+        and node.args[1] == 0
+        and _returns_divergence(before, modules)
+    ):
         return None, before
     options = {key: value for key, value in node.kwargs.items() if key != "input"}
     return Step(step.path, _function(node.target, step, list(node.args[1:]), options), name), before
@@ -164,7 +195,10 @@ def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None,
 
 def _returns_divergence(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
     """A Bayesian layer, whose output may be a tuple with the divergence; of any other x[0] is the first example."""
-    return node.op == "call_module" and convention_of(own_parameters(modules[str(node.target)])) is not None
+    return (
+        node.op == "call_module"
+        and convention_of(own_parameters(modules[str(node.target)])) is not None
+    )
 
 
 def _path(node: fx.Node) -> str:
@@ -173,14 +207,18 @@ def _path(node: fx.Node) -> str:
     return str(list(stack.values())[-1][0]) if stack else ""
 
 
-def _function(target: object, step: Step, arguments: list[Any], options: dict[str, Any]) -> nn.Module:
+def _function(
+    target: object, step: Step, arguments: list[Any], options: dict[str, Any]
+) -> nn.Module:
     """The module that does what the function does."""
     if target in ("view", "reshape", torch.reshape):
         return View(_sizes(step, [*arguments, *options.values()]))
     if target in (functional.dropout, functional.dropout2d):
         if options.get("training") is not False:
             raise refusal(step, "stays on in evaluation (give it training=self.training)")
-        return (nn.Dropout2d if target is functional.dropout2d else nn.Dropout)(options.get("p", 0.5))
+        return (nn.Dropout2d if target is functional.dropout2d else nn.Dropout)(
+            options.get("p", 0.5)
+        )
     if target not in FUNCTIONS:
         raise refusal(step, "is not supported")
     try:
@@ -195,7 +233,10 @@ def _sizes(step: Step, sizes: list[Any]) -> list[int]:
     first, *rest = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
     readable = rest and all(isinstance(size, int) and (size == -1 or size >= 1) for size in rest)
     if not readable or not (first == -1 or _is_batch_size(first)):
-        raise refusal(step, "mixes the examples of a batch or has sizes that cannot be read (write x.flatten(1))")
+        raise refusal(
+            step,
+            "mixes the examples of a batch or has sizes that cannot be read (write x.flatten(1))",
+        )
     return rest
 
 

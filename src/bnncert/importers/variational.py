@@ -42,16 +42,28 @@ def posterior_of(reading: Reading, tensors: Values, std: Std | None = None) -> N
     """N(mean, std²) from tensors by the names in the reading."""
     sources = [source for source in reading.sources.values() if source.name is not None]
     given = _given(sources, std)
-    certain = [str(source.name) for source in sources if source.convention is None and source.name not in given]
+    certain = [
+        str(source.name)
+        for source in sources
+        if source.convention is None and source.name not in given
+    ]
     if certain:
-        warnings.warn(f"{', '.join(certain)}: no standard deviation, taken as certain; give std=...", stacklevel=3)
-    stds = {str(source.name): _std(source, tensors, given.get(str(source.name), 0.0)) for source in sources}
+        warnings.warn(
+            f"{', '.join(certain)}: no standard deviation, taken as certain; give std=...",
+            stacklevel=3,
+        )
+    stds = {
+        str(source.name): _std(source, tensors, given.get(str(source.name), 0.0))
+        for source in sources
+    }
     return Normal(reading.flat(tensors), reading.flat(stds, shift=False))
 
 
 def parameterisation(reading: Reading) -> dict[str, str]:
     """Which libraries' layers there are, and how their spreads became standard deviations; for a file's notes."""
-    found = {source.convention for source in reading.sources.values() if source.convention is not None}
+    found = {
+        source.convention for source in reading.sources.values() if source.convention is not None
+    }
     ordered = sorted(found, key=lambda convention: convention.library)
     return {
         "library": ", ".join(each.library for each in ordered),
@@ -65,12 +77,16 @@ def _given(sources: Sequence[Source], std: Std | None) -> Mapping[str, float | T
     if std is None:
         return {}
     if not plain:
-        raise InputError("std is given, but every layer has standard deviations of its own; leave it out")
+        raise InputError(
+            "std is given, but every layer has standard deviations of its own; leave it out"
+        )
     if not isinstance(std, Mapping):
         return dict.fromkeys(plain, std)
     unknown = sorted(set(std) - set(plain))
     if unknown:
-        raise InputError(f"std names {unknown[0]!r}; parameters that take one are {', '.join(plain)}")
+        raise InputError(
+            f"std names {unknown[0]!r}; parameters that take one are {', '.join(plain)}"
+        )
     return std
 
 

@@ -27,24 +27,39 @@ import torch
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.importers.smtlib import Formula, Group, Inequality, commands, conjunction, head, normal_form, refusal
+from bnncert.importers.smtlib import (
+    Formula,
+    Group,
+    Inequality,
+    commands,
+    conjunction,
+    head,
+    normal_form,
+    refusal,
+)
 from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.model.specification import Region, Specification, explicit_box
 
 LARGEST = 32 * 2**20  # bytes of a file
 MOST_ENTRIES = 2**24  # of all input boxes together
-REACH = 2.0**20  # times its size in the middle of the box, an output may grow where a row's coefficients were rounded
+REACH = (
+    2.0**20
+)  # times its size in the middle of the box, an output may grow where a row's coefficients were rounded
 WAYS = (-math.inf, math.inf)  # in which the ends of a box are rounded
 VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,7})")
 IGNORED = ("set-logic", "set-info", "set-option")
 SECOND = ("vnnlib-version", "declare-network")
 
 CONJUNCTION = "counterexamples must satisfy several output inequalities at once: one of them is refuted everywhere"
-ROUNDED_ROWS = "an output inequality cannot be written in floats: a slightly harder one is certified"
+ROUNDED_ROWS = (
+    "an output inequality cannot be written in floats: a slightly harder one is certified"
+)
 ROUNDED_BOX = "an input interval cannot be written in floats: a slightly larger one is certified"
 
-Open: TypeAlias = dict[int, tuple[Fraction | None, Fraction | None]]  # intervals that may still lack an end
+Open: TypeAlias = dict[
+    int, tuple[Fraction | None, Fraction | None]
+]  # intervals that may still lack an end
 Closed: TypeAlias = tuple[tuple[Fraction, Fraction], ...]
 Case: TypeAlias = tuple[Closed, tuple[list[Inequality], ...]]
 
@@ -100,7 +115,9 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise InputError(f"the file cannot be read ({error.strerror}); check the path") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"byte {error.start} is not ASCII: this is no VNN-LIB text (unpack a .gz first)") from error
+        raise InputError(
+            f"byte {error.start} is not ASCII: this is no VNN-LIB text (unpack a .gz first)"
+        ) from error
 
 
 # ------------------------------------------------------------------------------------------------- what a file says
@@ -121,7 +138,10 @@ def parse(text: str) -> Property:
             case word if word in SECOND:
                 raise refusal(command.line, "this is VNN-LIB 2.0; give the property in version 1.0")
             case word if word not in IGNORED:
-                raise refusal(command.line, f"command {word[:40]!r} is not supported; supported: declare-const, assert")
+                raise refusal(
+                    command.line,
+                    f"command {word[:40]!r} is not supported; supported: declare-const, assert",
+                )
     inputs, outputs = _count(declared, "X"), _count(declared, "Y")
     return Property(outputs, _cases(asserted, inputs, line))
 
@@ -130,7 +150,9 @@ def _declared(command: Group, before: set[str]) -> str:
     match command.items:
         case [_, str(name), "Real"] if VARIABLE.fullmatch(name) and name not in before:
             return name
-    raise refusal(command.line, "give (declare-const X_0 Real), with X_i or Y_i and each of them once")
+    raise refusal(
+        command.line, "give (declare-const X_0 Real), with X_i or Y_i and each of them once"
+    )
 
 
 def _asserted(command: Group) -> str | Group:
@@ -143,7 +165,9 @@ def _count(declared: set[str], letter: str) -> int:
     names = {name for name in declared if name[0] == letter}
     missing = [f"{letter}_{i}" for i in range(len(names) or 1) if f"{letter}_{i}" not in names]
     if missing:
-        raise InputError(f"variable {missing[0]} is not declared; declare {letter}_0, {letter}_1, ... without gaps")
+        raise InputError(
+            f"variable {missing[0]} is not declared; declare {letter}_0, {letter}_1, ... without gaps"
+        )
     return len(names)
 
 
@@ -154,26 +178,36 @@ def _cases(asserted: Sequence[Formula], inputs: int, line: int) -> tuple[Case, .
     everywhere = _box({}, [inequality for inequality in certain if _about(inequality) == "X"])
     always = [inequality for inequality in certain if _about(inequality) == "Y"]
     found: dict[frozenset[object], tuple[Open, list[list[Inequality]]]] = {}
-    for case in [] if _empty(everywhere) else conjunction([f for f in asserted if len(f) != 1], line):
+    for case in (
+        [] if _empty(everywhere) else conjunction([f for f in asserted if len(f) != 1], line)
+    ):
         box = _box(everywhere, [inequality for inequality in case if _about(inequality) == "X"])
         own = {i: interval for i, interval in box.items() if everywhere.get(i) != interval}
         if not _empty(own):
             _, unsafe = found.setdefault(frozenset(own.items()), (own, []))
-            unsafe.append([*always, *(inequality for inequality in case if _about(inequality) == "Y")])
+            unsafe.append(
+                [*always, *(inequality for inequality in case if _about(inequality) == "Y")]
+            )
     if not found:
-        raise InputError("the assertions contradict each other: there is no counterexample, whatever the network")
+        raise InputError(
+            "the assertions contradict each other: there is no counterexample, whatever the network"
+        )
     if not all(together for _, unsafe in found.values() for together in unsafe):
         raise InputError("outputs are not restricted: every input of a box is a counterexample")
     if len(found) * inputs > MOST_ENTRIES:
         raise InputError(f"{len(found)} boxes of {inputs} inputs are too many; split the file")
-    return tuple((_closed({**everywhere, **own}, inputs), tuple(unsafe)) for own, unsafe in found.values())
+    return tuple(
+        (_closed({**everywhere, **own}, inputs), tuple(unsafe)) for own, unsafe in found.values()
+    )
 
 
 def _about(inequality: Inequality) -> str:
     """X or Y: what it speaks of."""
     letters = {name[0] for name in inequality.coefficients}
     if len(letters) > 1:
-        raise refusal(inequality.line, "an inequality over inputs and outputs together is not supported")
+        raise refusal(
+            inequality.line, "an inequality over inputs and outputs together is not supported"
+        )
     return letters.pop()
 
 
@@ -182,7 +216,10 @@ def _box(within: Open, inequalities: Sequence[Inequality]) -> Open:
     box: Open = {}
     for inequality in inequalities:
         if len(inequality.coefficients) > 1:
-            raise refusal(inequality.line, "an inequality over several inputs is not supported: regions are boxes")
+            raise refusal(
+                inequality.line,
+                "an inequality over several inputs is not supported: regions are boxes",
+            )
         ((name, factor),) = inequality.coefficients.items()
         index, end = int(name[2:]), inequality.bound / factor
         low, high = box.get(index, within.get(index, (None, None)))
@@ -203,7 +240,9 @@ def _closed(box: Open, inputs: int) -> Closed:
     for i in range(inputs):
         low, high = box.get(i, (None, None))
         if low is None or high is None:
-            raise InputError(f"variable X_{i} has no {'lower' if low is None else 'upper'} bound; give both ends")
+            raise InputError(
+                f"variable X_{i} has no {'lower' if low is None else 'upper'} bound; give both ends"
+            )
         intervals.append((low, high))
     return tuple(intervals)
 
@@ -226,7 +265,9 @@ def _query(said: Property, network: Network, weights: Tensor) -> Query:
         reach = _reach(outputs)
         rows: dict[Row, None] = {}
         for together in unsafe:
-            refutations = [_row(inequality, network.outputs, reach) for inequality in _tightest(together)]
+            refutations = [
+                _row(inequality, network.outputs, reach) for inequality in _tightest(together)
+            ]
             rows[max(refutations, key=lambda row: _margin(row, outputs))] = None
             notes |= {CONJUNCTION: None} if len(refutations) > 1 else {}
         notes |= {} if exact else {ROUNDED_BOX: None}
@@ -237,12 +278,19 @@ def _query(said: Property, network: Network, weights: Tensor) -> Query:
 
 def _region(box: Closed, network: Network) -> tuple[Region, bool]:
     """The box rounded outward, and whether the points that upper bounds are proved at lie in the box itself."""
-    ends = [[_rounded(end, way) for end in side] for side, way in zip(zip(*box, strict=True), WAYS, strict=True)]
-    lower, upper = (torch.tensor(side, dtype=torch.float64).reshape(1, *network.input_shape) for side in ends)
+    ends = [
+        [_rounded(end, way) for end in side]
+        for side, way in zip(zip(*box, strict=True), WAYS, strict=True)
+    ]
+    lower, upper = (
+        torch.tensor(side, dtype=torch.float64).reshape(1, *network.input_shape) for side in ends
+    )
     region = explicit_box(Box(lower, upper))
     inner = region.inner()
     points = zip(inner.lower.flatten().tolist(), inner.upper.flatten().tolist(), strict=True)
-    return region, all(low <= l and u <= high for (low, high), (l, u) in zip(box, points, strict=True))
+    return region, all(
+        low <= l and u <= high for (low, high), (l, u) in zip(box, points, strict=True)
+    )
 
 
 def _reach(outputs: Tensor) -> float:
@@ -280,7 +328,9 @@ def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
     exact = [inequality.coefficients.get(f"Y_{j}", Fraction(0)) for j in range(outputs)]
     scale = _common([*exact, inequality.bound]) or _common(exact) or 1 / max(map(abs, exact))
     coefficients = tuple(float(value * scale) for value in exact)
-    errors = [abs(value * scale - Fraction(near)) for value, near in zip(exact, coefficients, strict=True)]
+    errors = [
+        abs(value * scale - Fraction(near)) for value, near in zip(exact, coefficients, strict=True)
+    ]
     target = -inequality.bound * scale - sum(errors) * Fraction(reach)
     offset = _rounded(target, -math.inf)
     limited = tuple(j for j, error in enumerate(errors) if error)
@@ -289,7 +339,9 @@ def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
 
 def _common(values: Sequence[Fraction]) -> Fraction | None:
     """The factor that makes the values whole numbers without a common divisor, if floats hold those."""
-    factor = Fraction(math.lcm(*(v.denominator for v in values)), math.gcd(*(v.numerator for v in values)))
+    factor = Fraction(
+        math.lcm(*(v.denominator for v in values)), math.gcd(*(v.numerator for v in values))
+    )
     return factor if all(_is_float(value * factor) for value in values) else None
 
 
@@ -313,7 +365,9 @@ def _specification(region: Region, rows: Sequence[Row], reach: float) -> Specifi
     limited = sorted({j for row in rows for j in row.limited})
     unit = torch.eye(matrix.shape[1], dtype=torch.float64)[limited]
     matrix = torch.cat([matrix, unit, -unit])
-    offsets = torch.tensor([row.offset for row in rows] + [reach] * (2 * len(limited)), dtype=torch.float64)
+    offsets = torch.tensor(
+        [row.offset for row in rows] + [reach] * (2 * len(limited)), dtype=torch.float64
+    )
     label = _label(matrix, offsets)
     labels = None if label is None else torch.tensor([label])
     return Specification(region, matrix.unsqueeze(0), offsets.unsqueeze(0), labels)

@@ -24,10 +24,14 @@ class Box:
             )
         for end in (self.lower, self.upper):
             if end.dtype != torch.float64:
-                raise InputError(f"box is {end.dtype}; certified bounds need float64 (use .double())")
+                raise InputError(
+                    f"box is {end.dtype}; certified bounds need float64 (use .double())"
+                )
         # Written positively, so that a NaN on either side is refused too.
         if not bool((self.lower <= self.upper).all()):
-            raise InputError("box is empty or NaN: every lower end must be a number at most its upper end")
+            raise InputError(
+                "box is empty or NaN: every lower end must be a number at most its upper end"
+            )
 
     @classmethod
     def point(cls, value: Tensor) -> Box:

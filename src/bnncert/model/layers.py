@@ -31,7 +31,9 @@ class Dense:
 
     def __post_init__(self) -> None:
         if not all(isinstance(size, int) and size >= 1 for size in (self.inputs, self.outputs)):
-            raise InputError(f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of at least 1")
+            raise InputError(
+                f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of at least 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Conv2d:
             least = 0 if name == "padding" else 1
             object.__setattr__(self, name, _pair(getattr(self, name), name, least))
         if not all(isinstance(n, int) and n >= 1 for n in (self.in_channels, self.out_channels)):
-            raise InputError(f"Conv2d has {self.in_channels} to {self.out_channels} channels; give whole numbers >= 1")
+            raise InputError(
+                f"Conv2d has {self.in_channels} to {self.out_channels} channels; give whole numbers >= 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,9 @@ def _pair(value: object, name: str, least: int) -> Pair:
     pair = (value, value) if isinstance(value, int) else value
     sizes = tuple(pair) if isinstance(pair, list | tuple) else ()
     if len(sizes) != 2 or not all(isinstance(n, int) and n >= least for n in sizes):
-        raise InputError(f"{name} is {value!r}; give a whole number or a pair, each at least {least}")
+        raise InputError(
+            f"{name} is {value!r}; give a whole number or a pair, each at least {least}"
+        )
     return sizes[0], sizes[1]
 
 
@@ -133,14 +139,18 @@ def _conv_parameters(layer: Conv2d) -> dict[str, Shape]:
 def _dense_shape(layer: Dense, shapes: Sequence[Shape]) -> Shape:
     (shape,) = shapes
     if shape != (layer.inputs,):
-        raise InputError(f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize before it")
+        raise InputError(
+            f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize before it"
+        )
     return (layer.outputs,)
 
 
 def _conv_shape(layer: Conv2d, shapes: Sequence[Shape]) -> Shape:
     (shape,) = shapes
     if len(shape) != 3 or shape[0] != layer.in_channels:
-        raise InputError(f"Conv2d follows shape {shape}; it takes ({layer.in_channels}, height, width)")
+        raise InputError(
+            f"Conv2d follows shape {shape}; it takes ({layer.in_channels}, height, width)"
+        )
     return (layer.out_channels, *_places(layer, shape))
 
 
@@ -157,7 +167,8 @@ def _places(layer: Window, shape: Shape) -> Pair:
     padding = layer.padding if isinstance(layer, Conv2d) else (0, 0)
     stride = layer.stride or layer.kernel
     rows, columns = (
-        (n + 2 * p - k) // s + 1 for n, p, k, s in zip(shape[1:], padding, layer.kernel, stride, strict=True)
+        (n + 2 * p - k) // s + 1
+        for n, p, k, s in zip(shape[1:], padding, layer.kernel, stride, strict=True)
     )
     if min(rows, columns) < 1:
         name = type(layer).__name__
@@ -172,7 +183,9 @@ def _flat_shape(_: Flatten, shapes: Sequence[Shape]) -> Shape:
 
 def _sum_shape(_: Add, shapes: Sequence[Shape]) -> Shape:
     if len(shapes) < 2 or len(set(shapes)) > 1:
-        raise InputError(f"Add reads shapes {list(shapes)}; give it two or more inputs of one shape")
+        raise InputError(
+            f"Add reads shapes {list(shapes)}; give it two or more inputs of one shape"
+        )
     return shapes[0]
 
 

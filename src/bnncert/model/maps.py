@@ -30,7 +30,9 @@ from bnncert.model.layers import (
 )
 
 
-def apply(layer: Layer, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape) -> Tensor:
+def apply(
+    layer: Layer, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape
+) -> Tensor:
     """The layer at inputs [..., batch, *shape]; parameters may carry leading dimensions that broadcast."""
     return rule_for(FORWARD, layer)(layer, parameters, inputs, shape)
 
@@ -67,7 +69,9 @@ def weight_gradients(layer: Conv2d, rows: Tensor, h: Tensor) -> Tensor:
     return rows.flatten(3) @ patches.unsqueeze(1).mT
 
 
-def _weighted(layer: Dense | Conv2d, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape) -> Tensor:
+def _weighted(
+    layer: Dense | Conv2d, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape
+) -> Tensor:
     y = through(layer, parameters[0], inputs[0])
     if not layer.bias:
         return y
@@ -96,7 +100,9 @@ def _sum(_: Add, __: Sequence[Tensor], inputs: Sequence[Tensor], ___: Shape) -> 
     return total
 
 
-def _activated(layer: Activation, _: Sequence[Tensor], inputs: Sequence[Tensor], __: Shape) -> Tensor:
+def _activated(
+    layer: Activation, _: Sequence[Tensor], inputs: Sequence[Tensor], __: Shape
+) -> Tensor:
     return layer(inputs[0])
 
 

@@ -68,7 +68,9 @@ class Network:
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "reads", tuple(map(tuple, reads)))
         if not all(isinstance(size, int) and size >= 1 for size in self.input_shape):
-            raise InputError(f"network input shape {self.input_shape} must be whole numbers of at least 1")
+            raise InputError(
+                f"network input shape {self.input_shape} must be whole numbers of at least 1"
+            )
         for layer in self.layers:
             # Exactly: every bound rests on knowing what a layer computes, and a subclass may compute something else.
             if LAYERS.get(type(layer).__name__) is not type(layer):
@@ -77,7 +79,9 @@ class Network:
         if not self.size:
             raise InputError("network has no weights; give it at least one Dense or Conv2d layer")
         if len(self.shapes[-1]) != 1:
-            raise InputError(f"network ends in shape {self.shapes[-1]}; its output must be a vector")
+            raise InputError(
+                f"network ends in shape {self.shapes[-1]}; its output must be a vector"
+            )
 
     def _check_reads(self) -> None:
         if len(self.reads) != len(self.layers):
@@ -86,9 +90,13 @@ class Network:
             )
         for k, (layer, nodes) in enumerate(zip(self.layers, self.reads, strict=True)):
             if not all(type(node) is int and 0 <= node <= k for node in nodes):
-                raise InputError(f"layer {k} reads nodes {nodes}; give nodes before its own, 0 to {k}")
+                raise InputError(
+                    f"layer {k} reads nodes {nodes}; give nodes before its own, 0 to {k}"
+                )
             if len(nodes) != 1 and not isinstance(layer, Add):
-                raise InputError(f"layer {k}, {type(layer).__name__}, reads {len(nodes)} nodes; it takes one")
+                raise InputError(
+                    f"layer {k}, {type(layer).__name__}, reads {len(nodes)} nodes; it takes one"
+                )
         for node, readers in enumerate(self.readers[:-1]):
             if not readers:
                 raise InputError(f"nothing reads node {node}; leave its layer out")
@@ -136,7 +144,9 @@ class Network:
         """Name (W0, b0, W1, ...) and shape of every parameter, in the order of the flat weight vector."""
         weighted = [layer for layer in self.layers if parameter_shapes(layer)]
         return {
-            f"{name}{i}": shape for i, layer in enumerate(weighted) for name, shape in parameter_shapes(layer).items()
+            f"{name}{i}": shape
+            for i, layer in enumerate(weighted)
+            for name, shape in parameter_shapes(layer).items()
         }
 
     @cached_property
@@ -176,7 +186,9 @@ class Network:
 
     def _at(self, k: int, parameters: Sequence[Tensor], held: Mapping[int, Tensor]) -> Tensor:
         nodes = self.reads[k]
-        return apply(self.layers[k], parameters, [held[node] for node in nodes], self.shapes[nodes[0]])
+        return apply(
+            self.layers[k], parameters, [held[node] for node in nodes], self.shapes[nodes[0]]
+        )
 
     def describe(self) -> dict[str, Any]:
         """The architecture as plain JSON values; `from_description` reads it back."""
@@ -256,7 +268,9 @@ def mlp(*widths: int, activation: Activation | None = None) -> Network:
 def cnn(input_shape: Shape, outputs: int) -> Network:
     """Five convolutions, three of which halve the image, then two dense layers: from 3 x 32 x 32 by 256 features."""
     if len(input_shape) != 3:
-        raise InputError(f"cnn takes images (channels, height, width), not {input_shape}; use an mlp")
+        raise InputError(
+            f"cnn takes images (channels, height, width), not {input_shape}; use an mlp"
+        )
     halving, keeping = ((4, 4), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1))
     widths = ((24, halving), (24, keeping), (48, halving), (48, keeping), (16, halving))
     layers: list[Layer] = []

@@ -30,7 +30,9 @@ class Problem:
             )
         shape = tuple(self.specification.region.center.shape[1:])
         if shape != self.network.input_shape:
-            raise InputError(f"inputs have shape {shape}, the network takes {self.network.input_shape}; reshape them")
+            raise InputError(
+                f"inputs have shape {shape}, the network takes {self.network.input_shape}; reshape them"
+            )
         if self.specification.rows.shape[-1] != self.network.outputs:
             raise InputError(
                 f"output rows have {self.specification.rows.shape[-1]} entries, "
@@ -48,11 +50,15 @@ class Problem:
 
     def margins(self, weights: Tensor) -> Tensor:
         """The rows of the networks `weights` [..., size] at the clean inputs, [..., B, R]."""
-        return self.specification.margins(self.network.forward(weights, self.specification.region.center))
+        return self.specification.margins(
+            self.network.forward(weights, self.specification.region.center)
+        )
 
     def predictions(self) -> Tensor:
         """The classes of the posterior's central network at the clean inputs, [B]."""
-        return self.network.forward(self.posterior.center, self.specification.region.center).argmax(-1)
+        return self.network.forward(self.posterior.center, self.specification.region.center).argmax(
+            -1
+        )
 
     def misclassified(self) -> Tensor:
         """Which inputs the central network already gets wrong, [B]; none where there are no labels."""

@@ -44,7 +44,9 @@ class Region:
         return replace(self, center=self.center[index], box=self.box[index], eps=self.eps[index])
 
     def to(self, device: torch.device | str) -> Region:
-        return replace(self, center=self.center.to(device), box=self.box.to(device), eps=self.eps.to(device))
+        return replace(
+            self, center=self.center.to(device), box=self.box.to(device), eps=self.eps.to(device)
+        )
 
     @property
     def is_box(self) -> bool:
@@ -53,7 +55,9 @@ class Region:
 
     def inner(self) -> Box:
         """A box surely inside the bounding box of the region, whichever way the region's ends were rounded."""
-        slack = [16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)]
+        slack = [
+            16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)
+        ]
         lower = torch.minimum(self.box.lower + slack[0], self.center)
         return Box(lower, torch.maximum(self.box.upper - slack[1], self.center))
 
@@ -70,7 +74,9 @@ class Region:
             # Scaled by the largest entry, so that no square underflows.
             largest = rows.abs().amax(-1)
             scaled = rows / torch.where(largest > 0, largest, 1.0).unsqueeze(-1)
-            dual = largest * torch.linalg.vector_norm(scaled, dim=-1) if self.norm == "l2" else largest
+            dual = (
+                largest * torch.linalg.vector_norm(scaled, dim=-1) if self.norm == "l2" else largest
+            )
             reach = self.eps.unsqueeze(-1) * dual
             best = torch.maximum(best, dot(rows, self.center.flatten(1)) - reach)
             size = size + reach
@@ -122,7 +128,9 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
     for end in (box.lower, box.upper):
         _finite(end, "input box")
     if center is not None and center.shape != box.shape:
-        raise InputError(f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give equal shapes")
+        raise InputError(
+            f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give equal shapes"
+        )
     middle = box.lower + (box.upper - box.lower) / 2 if center is None else _finite(center, "input")
     if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
         raise InputError("clean input lies outside its input box; move it inside")
@@ -141,7 +149,11 @@ class Specification:
 
     def __post_init__(self) -> None:
         batch = len(self.region)
-        if self.rows.dim() != 3 or len(self.rows) != batch or self.offsets.shape != self.rows.shape[:2]:
+        if (
+            self.rows.dim() != 3
+            or len(self.rows) != batch
+            or self.offsets.shape != self.rows.shape[:2]
+        ):
             raise InputError(
                 f"rows {tuple(self.rows.shape)} and offsets {tuple(self.offsets.shape)} do not fit {batch} inputs; "
                 "give [B, R, outputs] and [B, R]"
@@ -160,7 +172,9 @@ class Specification:
 
     def to(self, device: torch.device | str) -> Specification:
         labels = None if self.labels is None else self.labels.to(device)
-        return Specification(self.region.to(device), self.rows.to(device), self.offsets.to(device), labels)
+        return Specification(
+            self.region.to(device), self.rows.to(device), self.offsets.to(device), labels
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -193,16 +207,24 @@ def class_robust(
     labels = labels.to(torch.int64)
     if not bool(((labels >= 0) & (labels < classes)).all()):
         bad = labels[(labels < 0) | (labels >= classes)][0]
-        raise InputError(f"label {int(bad)} is out of range; the network has classes 0 to {classes - 1}")
+        raise InputError(
+            f"label {int(bad)} is out of range; the network has classes 0 to {classes - 1}"
+        )
     identity = torch.eye(classes, dtype=torch.float64, device=labels.device)
     if target is None:
         if classes < 2:
-            raise InputError("class robustness needs at least two outputs; use a half-space or an interval")
-        rivals = torch.stack([torch.cat([torch.arange(c), torch.arange(c + 1, classes)]) for c in range(classes)])
+            raise InputError(
+                "class robustness needs at least two outputs; use a half-space or an interval"
+            )
+        rivals = torch.stack(
+            [torch.cat([torch.arange(c), torch.arange(c + 1, classes)]) for c in range(classes)]
+        )
         chosen = rivals.to(labels.device)[labels]
     else:
         if not 0 <= target < classes or bool((labels == target).any()):
-            raise InputError(f"target class {target} must be one of 0 to {classes - 1} and differ from every label")
+            raise InputError(
+                f"target class {target} must be one of 0 to {classes - 1} and differ from every label"
+            )
         chosen = torch.full((len(labels), 1), target, device=labels.device)
     rows = identity[labels].unsqueeze(1) - identity[chosen]
     return Specification(region, rows, torch.zeros_like(rows[..., 0]), labels)
@@ -220,7 +242,9 @@ def output_interval(
 ) -> Specification:
     """low <= y_output <= high, certified strictly; low and high are numbers or one value an input."""
     if not 0 <= output < outputs:
-        raise InputError(f"output {output} does not exist; the network has outputs 0 to {outputs - 1}")
+        raise InputError(
+            f"output {output} does not exist; the network has outputs 0 to {outputs - 1}"
+        )
     device = region.center.device
     ends = [_one_each(end, region.center, "output interval") for end in (low, high)]
     if not bool((ends[0] <= ends[1]).all()):

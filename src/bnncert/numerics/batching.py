@@ -10,7 +10,9 @@ import torch
 from bnncert.errors import InputError
 
 T = TypeVar("T")
-CPU_BUDGET = 96 * 2**20  # bytes of working tensors; the allocator's peak stays within about twice this
+CPU_BUDGET = (
+    96 * 2**20
+)  # bytes of working tensors; the allocator's peak stays within about twice this
 
 
 def memory_budget(device: torch.device) -> int:
@@ -28,7 +30,9 @@ def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice
         yield slice(start, min(start + step, length))
 
 
-def in_batches(compute: Callable[[slice], T], length: int, bytes_each: int, device: torch.device) -> list[T]:
+def in_batches(
+    compute: Callable[[slice], T], length: int, bytes_each: int, device: torch.device
+) -> list[T]:
     """compute over all of range(length), slice by slice and in order; a slice that does not fit is halved."""
     results: list[T] = []
     pending = list(slices(length, bytes_each, device))[::-1]
@@ -39,7 +43,9 @@ def in_batches(compute: Callable[[slice], T], length: int, bytes_each: int, devi
         except torch.OutOfMemoryError:
             middle = (part.start + part.stop) // 2
             if middle == part.start:
-                raise InputError("one input alone does not fit into memory; use a larger device") from None
+                raise InputError(
+                    "one input alone does not fit into memory; use a larger device"
+                ) from None
             torch.cuda.empty_cache()
             pending += [slice(middle, part.stop), slice(part.start, middle)]
     return results

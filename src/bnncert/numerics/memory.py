@@ -9,7 +9,10 @@ from __future__ import annotations
 import ctypes
 import sys
 
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names for: a block of its own from here on, give back from here on
+MMAP_THRESHOLD, TRIM_THRESHOLD = (
+    -3,
+    -1,
+)  # mallopt's names for: a block of its own from here on, give back from here on
 LARGEST_KEPT, MOST_KEPT = 2**30, 2**31 - 1  # bytes
 
 

@@ -27,9 +27,13 @@ class Empirical(Posterior):
                 f"samples have shape {tuple(self.samples.shape)}; give [samples, weights], at least one each"
             )
         if self.samples.dtype != torch.float64:
-            raise InputError(f"samples are {self.samples.dtype}; certified bounds need float64 (use .double())")
+            raise InputError(
+                f"samples are {self.samples.dtype}; certified bounds need float64 (use .double())"
+            )
         if not bool((self.samples.abs() <= LARGEST).all()):
-            raise InputError("samples hold NaN, infinity or a weight beyond 2^500; every entry must be finite")
+            raise InputError(
+                "samples hold NaN, infinity or a weight beyond 2^500; every entry must be finite"
+            )
 
     @cached_property
     def _nearest(self) -> int:

@@ -29,7 +29,9 @@ class LowRankNormal(Posterior):
     def __post_init__(self) -> None:
         validate(self, scale="std")
         if self.factor.dim() != 2 or len(self.factor) != len(self.mean):
-            raise InputError(f"posterior 'factor' has shape {tuple(self.factor.shape)}; give [{len(self.mean)}, rank]")
+            raise InputError(
+                f"posterior 'factor' has shape {tuple(self.factor.shape)}; give [{len(self.mean)}, rank]"
+            )
 
     @property
     def center(self) -> Tensor:
@@ -53,12 +55,18 @@ class LowRankNormal(Posterior):
 def full_covariance(mean: Tensor, covariance: Tensor) -> LowRankNormal:
     """N(mean, covariance): the certified object is mean and the Cholesky factor of `covariance`, as computed here."""
     if covariance.shape != (len(mean), len(mean)):
-        raise InputError(f"covariance has shape {tuple(covariance.shape)}; give [{len(mean)}, {len(mean)}]")
-    if not bool(covariance.isfinite().all()) or not torch.allclose(covariance, covariance.mT, rtol=1e-8, atol=0):
+        raise InputError(
+            f"covariance has shape {tuple(covariance.shape)}; give [{len(mean)}, {len(mean)}]"
+        )
+    if not bool(covariance.isfinite().all()) or not torch.allclose(
+        covariance, covariance.mT, rtol=1e-8, atol=0
+    ):
         raise InputError("covariance must be finite and symmetric")
     factor, failed = torch.linalg.cholesky_ex(covariance)
     if bool(failed):
-        raise InputError("covariance is not positive definite; add a small multiple of the identity")
+        raise InputError(
+            "covariance is not positive definite; add a small multiple of the identity"
+        )
     return LowRankNormal(mean, torch.zeros_like(mean), factor)
 
 
@@ -76,14 +84,23 @@ class Mixture(Posterior):
 
     def __post_init__(self) -> None:
         if len(self.weights) != len(self.components) or not self.components:
-            raise InputError(f"mixture has {len(self.weights)} weights for {len(self.components)} components")
+            raise InputError(
+                f"mixture has {len(self.weights)} weights for {len(self.components)} components"
+            )
         for component in self.components:
             if type(component) not in GAUSSIAN.values():
-                raise InputError(f"mixture holds {type(component).__name__}; its components must be Gaussian")
-        if not all(weight >= 0 for weight in self.weights) or not abs(math.fsum(self.weights) - 1) <= 1e-12:
+                raise InputError(
+                    f"mixture holds {type(component).__name__}; its components must be Gaussian"
+                )
+        if (
+            not all(weight >= 0 for weight in self.weights)
+            or not abs(math.fsum(self.weights) - 1) <= 1e-12
+        ):
             raise InputError(f"mixture weights {self.weights} must be at least 0 and sum to 1")
         if len({component.size for component in self.components}) != 1:
-            raise InputError("mixture components have different numbers of weights; give components of one network")
+            raise InputError(
+                "mixture components have different numbers of weights; give components of one network"
+            )
 
     @property
     def center(self) -> Tensor:
@@ -96,19 +113,25 @@ class Mixture(Posterior):
     def tensors(self) -> dict[str, Tensor]:
         """Each component's tensors, numbered."""
         return {
-            f"{name}.{i}": value for i, part in enumerate(self.components) for name, value in part.tensors().items()
+            f"{name}.{i}": value
+            for i, part in enumerate(self.components)
+            for name, value in part.tensors().items()
         }
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the weights and the components' digests."""
-        return digest({"family": self.family, "weights": [w.hex() for w in self.weights]} | self._parts())
+        return digest(
+            {"family": self.family, "weights": [w.hex() for w in self.weights]} | self._parts()
+        )
 
     def _parts(self) -> dict[str, object]:
         return {"components": [component.digest for component in self.components]}
 
     def to(self, device: torch.device | str) -> Self:
-        return type(self)(self.weights, tuple(component.to(device) for component in self.components))
+        return type(self)(
+            self.weights, tuple(component.to(device) for component in self.components)
+        )
 
 
 def gaussian_parts(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian, ...]] | None:

@@ -54,7 +54,9 @@ class Independent(Posterior):
     def log_masses(self, box: Box, direction: int = DOWN) -> Tensor:
         """`interval_logs`, where a deterministic weight counts 0 inside its interval and -inf outside."""
         if box.shape[-1:] != self.center.shape:
-            raise InputError(f"box has {box.shape[-1]} weights and the posterior {self.size}; give equal lengths")
+            raise InputError(
+                f"box has {box.shape[-1]} weights and the posterior {self.size}; give equal lengths"
+            )
         inside = (box.lower <= self.center) & (self.center <= box.upper)
         point = torch.where(inside, 0.0, -math.inf)
         return torch.where(self.spread > 0, self.interval_logs(box, direction), point)
@@ -92,7 +94,9 @@ class Symmetric(Independent):
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
         slack = direction * self.slack
-        return _symmetric_logs(box, self.center, self.spread, self.tail, self.core, slack, self.tiny)
+        return _symmetric_logs(
+            box, self.center, self.spread, self.tail, self.core, slack, self.tiny
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +206,9 @@ class Uniform(Independent):
     def __post_init__(self) -> None:
         validate(self)
         if bool(((self.low < self.high) & (self.high - self.low < TINY)).any()):
-            raise InputError("posterior has an interval narrower than 2^-1000; make it a point (low = high) or wider")
+            raise InputError(
+                "posterior has an interval narrower than 2^-1000; make it a point (low = high) or wider"
+            )
 
     @property
     def center(self) -> Tensor:
@@ -240,9 +246,13 @@ class TruncatedNormal(Independent):
         validate(self, scale="std")
         outside = (self.std == 0) & ((self.mean < self.low) | (self.mean > self.high))
         if bool(outside.any()):
-            raise InputError("posterior has a deterministic weight outside its [low, high]; widen the interval")
+            raise InputError(
+                "posterior has a deterministic weight outside its [low, high]; widen the interval"
+            )
         if not bool(((self.std == 0) | (self._support_logs(DOWN) > -math.inf)).all()):
-            raise InputError("posterior truncates a weight to an interval of no mass; widen 'low' and 'high'")
+            raise InputError(
+                "posterior truncates a weight to an interval of no mass; widen 'low' and 'high'"
+            )
 
     @property
     def center(self) -> Tensor:
@@ -258,8 +268,12 @@ class TruncatedNormal(Independent):
         scale = torch.where(std > 0, std, 1.0)
         mirror = torch.where(low + high > 2 * mean, -1.0, 1.0)
         ends = mirror * torch.stack([low - mean, high - mean]) / scale
-        first, last = (torch.from_numpy(special.ndtr(end.numpy())) for end in (ends.amin(0), ends.amax(0)))
-        z = torch.from_numpy(special.ndtri((first + _rand(self.size, generator) * (last - first)).numpy()))
+        first, last = (
+            torch.from_numpy(special.ndtr(end.numpy())) for end in (ends.amin(0), ends.amax(0))
+        )
+        z = torch.from_numpy(
+            special.ndtri((first + _rand(self.size, generator) * (last - first)).numpy())
+        )
         return torch.where(std > 0, mean + std * mirror * z, mean).clamp(low, high)
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
@@ -268,9 +282,10 @@ class TruncatedNormal(Independent):
         part = Box(box.lower.clamp(self.low, self.high), box.upper.clamp(self.low, self.high))
         whole = (part.lower == self.low) & (part.upper == self.high)
         up = direction * 8 * UNIT
-        logs = (self._gaussian_logs(part, direction) * (1 + up) - self._support_logs(-direction) * (1 - up)).clamp_max(
-            0
-        )
+        logs = (
+            self._gaussian_logs(part, direction) * (1 + up)
+            - self._support_logs(-direction) * (1 - up)
+        ).clamp_max(0)
         return torch.where(empty, -math.inf, torch.where(whole, 0.0, logs))
 
     def _support_logs(self, direction: int) -> Tensor:
@@ -278,7 +293,9 @@ class TruncatedNormal(Independent):
 
     def _gaussian_logs(self, box: Box, direction: int) -> Tensor:
         """log P(w_i in box_i) before conditioning."""
-        return _symmetric_logs(box, self.mean, self.std, normal_tail, normal_core, direction * SPECIAL)
+        return _symmetric_logs(
+            box, self.mean, self.std, normal_tail, normal_core, direction * SPECIAL
+        )
 
 
 FAMILIES: dict[str, type[Independent]] = {
@@ -287,7 +304,13 @@ FAMILIES: dict[str, type[Independent]] = {
 
 
 def _symmetric_logs(
-    box: Box, center: Tensor, scale: Tensor, tail: Function, core: Function, slack: float, tiny: float = TINY
+    box: Box,
+    center: Tensor,
+    scale: Tensor,
+    tail: Function,
+    core: Function,
+    slack: float,
+    tiny: float = TINY,
 ) -> Tensor:
     """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down, negative up.
 

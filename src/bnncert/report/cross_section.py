@@ -32,7 +32,11 @@ from bnncert.posteriors.independent import Independent
 REACH, STEP = 6.0, 0.25  # of the axes, in standard deviations; both exact in binary
 SIDE = 2 * int(REACH / STEP) + 1  # grid points an axis
 CODES = "abcdef"  # wrong on the clean input, wrong on the other point, right; then the same inside a proved box
-UNITS = {"laplace": "scales", "student-t": "scales", "uniform": "half-widths"}  # standard deviations elsewhere
+UNITS = {
+    "laplace": "scales",
+    "student-t": "scales",
+    "uniform": "half-widths",
+}  # standard deviations elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,9 @@ class CrossSection:
         return any(code in self.runs for code in CODES[3:])
 
 
-def cross_section(problem: Problem, point: Tensor | None, boxes: Sequence[Box], seed: int) -> CrossSection | None:
+def cross_section(
+    problem: Problem, point: Tensor | None, boxes: Sequence[Box], seed: int
+) -> CrossSection | None:
     """The plane of the problem's one input.
 
     None where the posterior is no law of standardised noise, or the smallest margin does not move with two or more
@@ -99,11 +105,19 @@ def dangerous_plane(problem: Problem, seed: int) -> Plane | None:
     if not 0 < float(gradient.norm()) < math.inf:
         return None
     along = -gradient / gradient.norm()
-    noise = torch.from_numpy(np.random.default_rng(seed).standard_normal(len(gradient))) * _alive(posterior)
+    noise = torch.from_numpy(np.random.default_rng(seed).standard_normal(len(gradient))) * _alive(
+        posterior
+    )
     across = noise - (noise @ along) * along
-    if not float(across.norm()) > 1e-9 * float(noise.norm()):  # one weight alone is random: rounding is left over
+    if not float(across.norm()) > 1e-9 * float(
+        noise.norm()
+    ):  # one weight alone is random: rounding is left over
         return None
-    return Plane(posterior.center, _to_weights(posterior, along), _to_weights(posterior, across / across.norm()))
+    return Plane(
+        posterior.center,
+        _to_weights(posterior, along),
+        _to_weights(posterior, across / across.norm()),
+    )
 
 
 def unit(posterior: Posterior) -> str:

@@ -36,7 +36,15 @@ CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
 VERDICTS = {ACCEPT: "accepted", "REJECT": "rejected", "ERROR": "not checkable"}
 DIGESTS = (POSTERIOR, ARCHITECTURE, SPECIFICATION, PROBLEM)
-UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
+UNREADABLE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+)
 Model: TypeAlias = tuple[Network, Posterior]
 
 
@@ -85,15 +93,21 @@ def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[Checker
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["certificates"]
         if len(found) != len(results):
-            raise InputError(f"{str(path)!r} holds {len(found)} verdicts for {len(results)} results; {again}")
+            raise InputError(
+                f"{str(path)!r} holds {len(found)} verdicts for {len(results)} results; {again}"
+            )
         verdicts = [_verdict(entry) for entry in found]
         for entry, result in zip(found, results, strict=True):
             if not _same_question(entry, result):
-                raise InputError(f"{str(path)!r} speaks of other results than line {result.line} here; {again}")
+                raise InputError(
+                    f"{str(path)!r} speaks of other results than line {result.line} here; {again}"
+                )
     except InputError:
         raise
     except (*UNREADABLE, OSError) as error:
-        raise InputError(f"{str(path)!r} is not what the checker prints ({error!r}); {again}") from error
+        raise InputError(
+            f"{str(path)!r} is not what the checker prints ({error!r}); {again}"
+        ) from error
     return verdicts
 
 
@@ -102,7 +116,9 @@ def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
         raise ValueError(f"status is {entry['status']!r}")
     supported = entry["supported"] and (float(entry["supported"][0]), float(entry["supported"][1]))
     code = entry["code"]
-    return CheckerVerdict(entry["status"], None if code is None else str(code), str(entry["message"]), supported)
+    return CheckerVerdict(
+        entry["status"], None if code is None else str(code), str(entry["message"]), supported
+    )
 
 
 def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
@@ -111,7 +127,11 @@ def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
     if claimed is not None and tuple(claimed) != (result.lower, result.upper):
         return False
     if entry["status"] == ACCEPT and result.certificate is not None:
-        asked = claimed is not None and entry["eps"] in (None, result.eps) and entry["label"] == result.label
+        asked = (
+            claimed is not None
+            and entry["eps"] in (None, result.eps)
+            and entry["label"] == result.label
+        )
         return asked and path.endswith(result.certificate)
     return path.endswith((line, result.certificate or line))
 
@@ -121,11 +141,15 @@ def check_command(folder: Path) -> str:
     return f"bnncert check {name} --posterior POSTERIOR --json > {shlex.quote(str(folder / CHECK))}"
 
 
-def read_entry(folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None) -> Entry:
+def read_entry(
+    folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None
+) -> Entry:
     """A result with what its certificate shows; with a model, also the cross-section through its weights."""
     if result.certificate is None:
         if (result.lower, result.upper) != (0, 1):
-            raise InputError(f"input {result.index} claims something and names no certificate; certify again")
+            raise InputError(
+                f"input {result.index} claims something and names no certificate; certify again"
+            )
         return Entry(result, verdict, _facts(result, verdict, None))
     path = _inside(folder, result.certificate)
     certificate = read_certificate(path)
@@ -134,14 +158,20 @@ def read_entry(folder: Path, result: StoredResult, verdict: CheckerVerdict | Non
         point = _counterexample(certificate)
         section = _section(certificate, point, model, result.seed) if model else None
         facts = _facts(result, verdict, certificate)
-        return Entry(result, verdict, facts, in_words(certificate), _picture(certificate, point), section)
+        return Entry(
+            result, verdict, facts, in_words(certificate), _picture(certificate, point), section
+        )
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
     except UNREADABLE as error:
-        raise InputError(f"{str(path)!r} is not a certificate of bnncert ({error!r}); certify again") from error
+        raise InputError(
+            f"{str(path)!r} is not a certificate of bnncert ({error!r}); certify again"
+        ) from error
 
 
-def _facts(result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None) -> dict[str, str]:
+def _facts(
+    result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
+) -> dict[str, str]:
     """In the order in which a person asks: the claim, who checked it, what was asked, how it was found."""
     bounds = {
         "certified lower bound": repr(result.lower),
@@ -212,10 +242,16 @@ def _inside(folder: Path, name: str) -> Path:
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # a name that no file can have, or links in a circle
         inside = False
     if not inside:
-        raise InputError(f"certificate {name!r} is not a path inside {str(folder)!r}; certify again")
+        raise InputError(
+            f"certificate {name!r} is not a path inside {str(folder)!r}; certify again"
+        )
     if not (path.is_file() or path.parent.is_file()):  # itself, or the bundle it lies in
         raise InputError(f"certificate {str(path)!r} is missing; put it back or certify again")
     return path
@@ -246,7 +282,9 @@ def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:
     return Picture(to_pixels(image, values), to_pixels(other, values), *difference(image, other))
 
 
-def _section(certificate: Certificate, point: Tensor | None, model: Model, seed: int) -> CrossSection | None:
+def _section(
+    certificate: Certificate, point: Tensor | None, model: Model, seed: int
+) -> CrossSection | None:
     network, posterior = model
     digests = certificate.digests
     if (digests[ARCHITECTURE], digests[POSTERIOR]) != (network.digest, posterior.digest):

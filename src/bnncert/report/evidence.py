@@ -60,7 +60,8 @@ def _boxes(value: Any, tensors: Tensors) -> list[str]:
     if count != 1:
         mass = f"The lower bound is the mass of their union, {_rule(found)}"
     where = "; ".join(
-        f"{_center(box.draw)}, {box.steps} {'step' if box.steps == 1 else 'steps'}" for box in found.boxes[:SHOWN]
+        f"{_center(box.draw)}, {box.steps} {'step' if box.steps == 1 else 'steps'}"
+        for box in found.boxes[:SHOWN]
     )
     more = f"; and {count - SHOWN} more" if count > SHOWN else ""
     bound = BOUNDS.get(found.bound, found.bound)

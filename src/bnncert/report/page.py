@@ -37,7 +37,12 @@ THOUSAND = 1_000
 MOST = 20_000  # results on a page that browsers still open
 THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
-PROVENANCE = ("digest of the posterior", "digest of the architecture", "kind of evidence", "made with")
+PROVENANCE = (
+    "digest of the posterior",
+    "digest of the architecture",
+    "kind of evidence",
+    "made with",
+)
 NAMED = 4  # different values of a setting that are written out
 RADII = 12  # different radii that get a summary of their own; with more of them, as with one an input, there is one
 MEANING = {
@@ -78,7 +83,9 @@ def write_report(
     try:
         write_atomically(path, page.encode("utf-8", "replace"))
     except OSError as error:
-        raise InputError(f"--out {str(path)!r} cannot be written ({error.strerror}); name another") from error
+        raise InputError(
+            f"--out {str(path)!r} cannot be written ({error.strerror}); name another"
+        ) from error
     return path
 
 
@@ -86,7 +93,9 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
     """The results of one posterior, where the folder speaks of several."""
     named = {result.posterior for result in results} - {None}
     if posterior is None and len(named) > 1:
-        raise InputError(f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to report on")
+        raise InputError(
+            f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to report on"
+        )
     kept = [result for result in results if not named or posterior in (None, result.posterior)]
     if not kept:
         raise InputError(
@@ -100,14 +109,22 @@ def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
     thumbnails, factor = _thumbnails(entries)
     figures = [_figure(entry, factor) for entry in entries]
     page = _template(_context(folder, entries, thumbnails, unit))
-    room = BYTES_EACH * max(THOUSAND, len(entries)) - len(page([None] * len(entries)).encode("utf-8", "replace"))
+    room = BYTES_EACH * max(THOUSAND, len(entries)) - len(
+        page([None] * len(entries)).encode("utf-8", "replace")
+    )
     return page(_fitting(figures, room))
 
 
 def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
     """The page as a function of its figures."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {
+        "separators": (",", ":"),
+        "ensure_ascii": False,
+        "allow_nan": False,
+    }
     template = environment.from_string(_shipped("report.html.jinja"))
     style, script = _shipped("report.css"), _shipped("report.js")
     context |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
@@ -120,7 +137,10 @@ def _shipped(name: str) -> str:
 
 def _policy(style: str, script: str) -> str:
     """Content security: the page's own style and script, pictures inside the page, and nothing from anywhere."""
-    own = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    own = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (style, script)
+    ]
     return (
         f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -159,19 +179,29 @@ def _radii(entries: Sequence[Entry]) -> dict[float, str]:
     radii = sorted({entry.result.eps for entry in entries})
     if len(radii) == 1:
         return {}
-    texts = ([f"{eps:.{digits}g}" for eps in radii] for digits in range(4, 18))  # 17 digits tell all floats apart
-    return dict(zip(radii, next(found for found in texts if len(set(found)) == len(radii)), strict=True))
+    texts = (
+        [f"{eps:.{digits}g}" for eps in radii] for digits in range(4, 18)
+    )  # 17 digits tell all floats apart
+    return dict(
+        zip(radii, next(found for found in texts if len(set(found)) == len(radii)), strict=True)
+    )
 
 
 def _groups(entries: Sequence[Entry], radii: Mapping[float, str]) -> list[dict[str, Any]]:
     """A summary for each radius, in ascending order; one of everything where there is one, or more than RADII."""
     if not 1 < len(radii) <= RADII:
         return [_group(entries, None)]
-    return [_group([entry for entry in entries if entry.result.eps == eps], text) for eps, text in radii.items()]
+    return [
+        _group([entry for entry in entries if entry.result.eps == eps], text)
+        for eps, text in radii.items()
+    ]
 
 
 def _group(entries: Sequence[Entry], eps: str | None) -> dict[str, Any]:
-    bounds, counts = [_believed(entry) for entry in entries], Counter(entry.result.status for entry in entries)
+    bounds, counts = (
+        [_believed(entry) for entry in entries],
+        Counter(entry.result.status for entry in entries),
+    )
     return {
         "eps": eps,
         "count": len(entries),
@@ -196,7 +226,11 @@ def _mean(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
 
 def _bar(lower: float, upper: float) -> dict[str, str]:
     """Percent of a bar's width: how much is proved safe, where proved unsafe begins and how much that is."""
-    return {"safe": f"{100 * lower:.2f}", "from": f"{100 * upper:.2f}", "unsafe": f"{100 * (1 - upper):.2f}"}
+    return {
+        "safe": f"{100 * lower:.2f}",
+        "from": f"{100 * upper:.2f}",
+        "unsafe": f"{100 * (1 - upper):.2f}",
+    }
 
 
 def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, str]]:
@@ -204,7 +238,9 @@ def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, s
     found = []
     for name in names:
         values = list(dict.fromkeys(entry.facts[name] for entry in entries if name in entry.facts))
-        text = ", ".join(value or "–" for value in values) or "not stored: no result has a certificate"
+        text = (
+            ", ".join(value or "–" for value in values) or "not stored: no result has a certificate"
+        )
         found.append((name, text if len(values) <= NAMED else f"{len(values)} different ones"))
     return found
 
@@ -232,9 +268,15 @@ def _area(probabilities: Sequence[float], base: int) -> str:
 
 def _thresholds(bounds: Sequence[tuple[float, float]]) -> list[tuple[str, int, int]]:
     """For each p: inputs whose P_safe is at least p for certain, and those for which it is not ruled out."""
-    above = [("> 0 %", sum(lower > 0 for lower, _ in bounds), sum(upper > 0 for _, upper in bounds))]
+    above = [
+        ("> 0 %", sum(lower > 0 for lower, _ in bounds), sum(upper > 0 for _, upper in bounds))
+    ]
     return above + [
-        (f"≥ {100 * p:.6g} %", sum(lower >= p for lower, _ in bounds), sum(upper >= p for _, upper in bounds))
+        (
+            f"≥ {100 * p:.6g} %",
+            sum(lower >= p for lower, _ in bounds),
+            sum(upper >= p for _, upper in bounds),
+        )
         for p in THRESHOLDS
     ]
 
@@ -297,7 +339,10 @@ def _caption(entry: Entry, unit: str | None) -> str:
     if entry.section is None:
         return "No cross-section: no standard deviations, or a smallest margin that two random weights do not move."
     points = ("On the clean input", "on the counterexample")
-    ways = "; ".join(f"{name} {_wrong_at(at, unit)}" for name, at in zip(points, entry.section.wrong_at, strict=False))
+    ways = "; ".join(
+        f"{name} {_wrong_at(at, unit)}"
+        for name, at in zip(points, entry.section.wrong_at, strict=False)
+    )
     return f"{ways}. {_marked(entry)}"
 
 
@@ -312,9 +357,13 @@ def _wrong_at(distance: float | None, unit: str) -> str:
 def _marked(entry: Entry) -> str:
     if entry.facts["kind of evidence"] == "boxes":
         return (
-            "Marked: inside the proved boxes." if entry.section and entry.section.boxed else "No proved box meets it."
+            "Marked: inside the proved boxes."
+            if entry.section and entry.section.boxed
+            else "No proved box meets it."
         )
-    return "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
+    return (
+        "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
+    )
 
 
 def _fitting(figures: Sequence[object], room: int) -> list[object]:
@@ -336,11 +385,22 @@ def _data(entries: Sequence[Entry], unit: str | None, several_radii: bool) -> di
         return texts.setdefault(text, len(texts))
 
     results = [entry.result for entry in entries]
-    columns = ("index", "label", "predicted", "status", "lower", "upper", "seconds", *["eps"] * several_radii)
+    columns = (
+        "index",
+        "label",
+        "predicted",
+        "status",
+        "lower",
+        "upper",
+        "seconds",
+        *["eps"] * several_radii,
+    )
     data: dict[str, Any] = {name: [getattr(result, name) for result in results] for name in columns}
     data["estimate"] = [result.estimate.low if result.estimate else None for result in results]
     data["verdict"] = [entry.verdict.status if entry.verdict else None for entry in entries]
-    data["facts"] = [[(number(name), number(value)) for name, value in entry.facts.items()] for entry in entries]
+    data["facts"] = [
+        [(number(name), number(value)) for name, value in entry.facts.items()] for entry in entries
+    ]
     data["captions"] = [number(_caption(entry, unit)) for entry in entries]
     data["words"] = [[number(sentence) for sentence in entry.words] for entry in entries]
     return data | {"texts": list(texts), "side": SIDE, "reach": REACH, "unit": unit}

@@ -101,7 +101,12 @@ def _filtered(pixels: Pixels, kind: int) -> bytes:
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return (
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+    )
 
 
 def data_uri(pixels: Pixels) -> str:

@@ -31,4 +31,10 @@ def answer(lower: float, upper: float, at_least: float | Decimal) -> str:
     threshold = Decimal(at_least)
     if not (threshold.is_finite() and 0 <= threshold <= 1):
         raise InputError(f"threshold is {at_least}; give a probability from 0 to 1")
-    return "unsat" if Decimal(lower) >= threshold else "sat" if Decimal(upper) < threshold else "unknown"
+    return (
+        "unsat"
+        if Decimal(lower) >= threshold
+        else "sat"
+        if Decimal(upper) < threshold
+        else "unknown"
+    )

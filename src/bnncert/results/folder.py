@@ -40,20 +40,26 @@ def result_folder(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / name).is_file():
-        raise InputError(f"output folder {str(folder)!r} is not empty and holds no {name}; name a new folder")
+        raise InputError(
+            f"output folder {str(folder)!r} is not empty and holds no {name}; name a new folder"
+        )
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         (partial / CERTIFICATES).mkdir(parents=True)
     except OSError as error:
-        raise InputError(f"output folder {str(folder)!r} cannot be written ({error.strerror}); name another") from error
+        raise InputError(
+            f"output folder {str(folder)!r} cannot be written ({error.strerror}); name another"
+        ) from error
     lines: list[str] = []
     stored: set[tuple[int, float]] = set()
 
     def store(results: Sequence[Result] | Sequence[Decision]) -> None:
         for result in results:
             if (about := (result.index, result.eps)) in stored:
-                raise InputError(f"input {result.index} comes twice with radius {result.eps!r}; name each input once")
+                raise InputError(
+                    f"input {result.index} comes twice with radius {result.eps!r}; name each input once"
+                )
             stored.add(about)
             stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
             path = f"{CERTIFICATES}/{stem}.safetensors" if result.certificate else None
@@ -93,7 +99,9 @@ def read_results(folder: Path) -> list[StoredResult]:
     """Every line of the folder's results, checked; an `InputError` names the first that is not one."""
     path = folder / RESULTS
     if not folder.is_dir():
-        raise InputError(f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote")
+        raise InputError(
+            f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote"
+        )
     if not path.is_file():
         raise InputError(
             f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` or `export` wrote"
@@ -120,7 +128,9 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         values["status"] = Status(values["status"])
         return _checked(StoredResult(**values, estimate=drawn))
     except (ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"line {number} of {path!r} is malformed ({error}); certify again") from error
+        raise InputError(
+            f"line {number} of {path!r} is malformed ({error}); certify again"
+        ) from error
 
 
 def _estimate(found: object) -> Estimate:
@@ -128,7 +138,9 @@ def _estimate(found: object) -> Estimate:
         raise ValueError("the estimate is not an object")
     drawn = Estimate(**{name: column.read(found) for name, column in columns(Estimate).items()})
     if not (0 <= drawn.low <= drawn.high <= 1 and 0 < drawn.confidence < 1):
-        raise ValueError(f"estimate is {drawn.low!r} to {drawn.high!r} with confidence {drawn.confidence!r}")
+        raise ValueError(
+            f"estimate is {drawn.low!r} to {drawn.high!r} with confidence {drawn.confidence!r}"
+        )
     return drawn
 
 

@@ -44,7 +44,9 @@ class _Rows(Sequence[Row], Generic[Row]):
         if not self.rows:
             raise InputError("there are no results; certify at least one input")
         count = len(self.rows)
-        return sum(row.lower for row in self.rows) / count, sum(row.upper for row in self.rows) / count
+        return sum(row.lower for row in self.rows) / count, sum(
+            row.upper for row in self.rows
+        ) / count
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas data frame."""
@@ -71,7 +73,9 @@ class _Rows(Sequence[Row], Generic[Row]):
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in SHOWN)
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._cells())
+        body = "".join(
+            "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -44,7 +44,12 @@ def _cifar_cnn() -> Network:
 
 def _narrow(std: float, **options: Any) -> BayesByBackprop:
     """A posterior whose σ stays where it starts, as the paper's do: the divergence hardly counts."""
-    settings: dict[str, Any] = {"epochs": 15, "initial_std": std, "kl_weight": 1e-6, "schedule": "cosine"}
+    settings: dict[str, Any] = {
+        "epochs": 15,
+        "initial_std": std,
+        "kl_weight": 1e-6,
+        "schedule": "cosine",
+    }
     return BayesByBackprop(**settings | options)
 
 
@@ -63,12 +68,21 @@ def _cifar(std: float, bayesian: str, decay: float) -> BayesByBackprop:
     Random kernels get the decay from a prior of their own size: kl_weight / (N prior_std²) = weight_decay.
     """
     examples = 50_000
-    own = {"weight_decay": decay} if bayesian == "dense" else {"prior_std": std, "kl_weight": decay * examples * std**2}
+    own = (
+        {"weight_decay": decay}
+        if bayesian == "dense"
+        else {"prior_std": std, "kl_weight": decay * examples * std**2}
+    )
     return _narrow(std, epochs=45, learning_rate=2e-3, augment=True, bayesian=bayesian, **own)
 
 
 ZOO: dict[str, Recipe] = {
-    "digits": Recipe(mlp(64, 32, 10), "digits", _narrow(4e-3, epochs=60, learning_rate=1e-2), about="for first steps"),
+    "digits": Recipe(
+        mlp(64, 32, 10),
+        "digits",
+        _narrow(4e-3, epochs=60, learning_rate=1e-2),
+        about="for first steps",
+    ),
     "1x128": Recipe(_mnist(128), "mnist", _narrow(7e-5), 96),
     "1x256": Recipe(_mnist(256), "mnist", _narrow(7e-5), 94),
     "1x512": Recipe(_mnist(512), "mnist", _narrow(7e-5), 94),
@@ -78,7 +92,9 @@ ZOO: dict[str, Recipe] = {
     "2x50": Recipe(_mnist(50, 50), "mnist", _narrow(1e-2), 96),
     "2x150": Recipe(_mnist(150, 150), "mnist", _narrow(1e-2), 92),
     "cnn": Recipe(_cifar_cnn(), "cifar10", _cifar(1e-3, "dense", 4.5e-3), 72, "Bayesian: dense"),
-    "cnn-bayesian": Recipe(_cifar_cnn(), "cifar10", _cifar(5e-4, "all", 3e-3), about="Bayesian: all"),
+    "cnn-bayesian": Recipe(
+        _cifar_cnn(), "cifar10", _cifar(5e-4, "all", 3e-3), about="Bayesian: all"
+    ),
     "1x128-kl1": Recipe(_mnist(128), "mnist", _honest(1.0), about="KL weight 1"),
     "1x128-kl0.1": Recipe(_mnist(128), "mnist", _honest(0.1), about="KL weight 0.1"),
     "2x50-kl1": Recipe(_mnist(50, 50), "mnist", _honest(1.0), about="KL weight 1"),
@@ -97,9 +113,15 @@ def fit_recipe(
 ) -> dict[str, Any]:
     """Train a network and write its posterior, with its notes, which are returned; an interrupted run goes on."""
     if path.suffix != ".safetensors" or not path.parent.is_dir():
-        raise InputError(f"posterior {str(path)!r} must be a .safetensors file in a folder that exists")
-    (x, y), (test_x, test_y) = (_examples(load_inputs(made.data, split), made.network) for split in ("train", "test"))
-    trained = train(made.network, x, y, made.training, device, on_epoch, path.with_suffix(".partial"))
+        raise InputError(
+            f"posterior {str(path)!r} must be a .safetensors file in a folder that exists"
+        )
+    (x, y), (test_x, test_y) = (
+        _examples(load_inputs(made.data, split), made.network) for split in ("train", "test")
+    )
+    trained = train(
+        made.network, x, y, made.training, device, on_epoch, path.with_suffix(".partial")
+    )
     notes = {
         "recipe": {"data": made.data} | asdict(made.training),
         "accuracy": accuracy(made.network, trained.posterior.mean.to(device), test_x, test_y),
@@ -117,24 +139,34 @@ def posterior_path(name: str) -> Path:
     if shipped.is_file():
         expected = shipped_index().get(name, {}).get("sha256")
         if hashlib.sha256(shipped.read_bytes()).hexdigest() != expected:
-            raise InputError(f"{str(shipped)!r} is not the file that was shipped; reinstall bnncert")
+            raise InputError(
+                f"{str(shipped)!r} is not the file that was shipped; reinstall bnncert"
+            )
         return shipped
     trained = trained_path(name)
     if not trained.is_file():
-        raise InputError(f"{name} is not shipped and not trained yet; run: bnncert zoo train {name}")
+        raise InputError(
+            f"{name} is not shipped and not trained yet; run: bnncert zoo train {name}"
+        )
     return trained
 
 
 def trained_path(name: str) -> Path:
     """Where a network trained by the user is kept: in BNNCERT_DATA, or in the user's cache."""
     folder = os.environ.get("BNNCERT_DATA")
-    base = Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bnncert"
+    base = (
+        Path(folder)
+        if folder
+        else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bnncert"
+    )
     return base / "zoo" / f"{name}.safetensors"
 
 
 def shipped_index() -> dict[str, dict[str, Any]]:
     """SHA-256, test accuracy and median σ of the shipped posteriors."""
-    index: dict[str, dict[str, Any]] = json.loads((files("bnncert.zoo") / SHIPPED / INDEX).read_text(encoding="utf-8"))
+    index: dict[str, dict[str, Any]] = json.loads(
+        (files("bnncert.zoo") / SHIPPED / INDEX).read_text(encoding="utf-8")
+    )
     return index
 
 

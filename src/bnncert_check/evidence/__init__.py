@@ -31,4 +31,10 @@ READERS: dict[str, Callable[[Any, Tensors, Question, Model], Evidence]] = {
     SOFTMAX: predictive.read_softmax,
     MEAN: predictive.read_mean,
 }
-QUANTITIES = {"boxes": P_SAFE, "concentration": P_SAFE, "networks": P_SAFE, SOFTMAX: SOFTMAX, MEAN: MEAN}
+QUANTITIES = {
+    "boxes": P_SAFE,
+    "concentration": P_SAFE,
+    "networks": P_SAFE,
+    SOFTMAX: SOFTMAX,
+    MEAN: MEAN,
+}

@@ -62,7 +62,9 @@ class Boxes:
             bounds = row_bounds(model, box, question.region, question.rows, question.offsets)
             for row in np.flatnonzero(~(bounds > 0)).tolist():
                 value = float(bounds[row])
-                raise Rejected("row-not-positive", f"row {row} is not positive on box {i}: bound {value!r}")
+                raise Rejected(
+                    "row-not-positive", f"row {row} is not positive on box {i}: bound {value!r}"
+                )
         return Support(lower_float(self._union(boxes, posterior)), 1.0)
 
     def _box(self, grown: Grown, posterior: Posterior) -> WeightBox:
@@ -79,7 +81,11 @@ class Boxes:
 
     def _union(self, boxes: list[WeightBox], posterior: Posterior) -> arb:
         if self.rule == "cells":
-            cells = boxes if self.cells is None else [cut(boxes[cell.parent], cell.cuts) for cell in self.cells]
+            cells = (
+                boxes
+                if self.cells is None
+                else [cut(boxes[cell.parent], cell.cuts) for cell in self.cells]
+            )
             return cells_mass(posterior, cells, self.separators)
         depth = {"inclusion-exclusion": len(boxes), "bonferroni": 2}[self.rule]
         return alternating_mass(posterior, boxes, depth)
@@ -95,7 +101,9 @@ def read(value: Any, tensors: Tensors, _: Question, model: Model) -> Boxes:
     require_room(16 * size * len(entries), tensors.size + model.size, f"{len(entries)} boxes")
     boxes = tuple(_grown(entry, i, tensors, size) for i, entry in enumerate(entries))
     rule, cells, separators = _union(found["union"], len(boxes), size)
-    require_room(16 * size * len(cells or ()), tensors.size + model.size, f"{len(cells or ())} cells")
+    require_room(
+        16 * size * len(cells or ()), tensors.size + model.size, f"{len(cells or ())} cells"
+    )
     return Boxes(
         number(growth["step"], "the step", 0.0),
         number(growth["rho"], "rho", 0.0),
@@ -119,10 +127,14 @@ def _grown(value: Any, i: int, tensors: Tensors, size: int) -> Grown:
     return Grown(center, number(entry["steps"], f"the steps of box {i}", 0.0), signs)
 
 
-def _union(value: Any, boxes: int, size: int) -> tuple[str, tuple[Cell, ...] | None, dict[tuple[int, int], int]]:
+def _union(
+    value: Any, boxes: int, size: int
+) -> tuple[str, tuple[Cell, ...] | None, dict[tuple[int, int], int]]:
     rule = value.get("rule") if type(value) is dict else None
     if rule not in RULES or (rule == "inclusion-exclusion" and boxes > MOST_BOXES):
-        raise CannotCheck("unsupported", f"union rule {str(rule)[:40]!r} of {boxes} boxes is not known")
+        raise CannotCheck(
+            "unsupported", f"union rule {str(rule)[:40]!r} of {boxes} boxes is not known"
+        )
     if rule != "cells" or "cells" not in value:
         members(value, "the union", ("rule",))
         return rule, None, {}

@@ -50,7 +50,11 @@ class Concentration:
     def supported(self, question: Question, model: Model) -> Support:
         """Weighted sums over the components of 1 - failure, and of 1 - (1 - failure of a row's failure)."""
         components = model.all_of(GAUSSIAN, WHAT)
-        lower, upper, total = arb(0), arb(0), sum((arb(component.weight) for component in components), arb(0))
+        lower, upper, total = (
+            arb(0),
+            arb(0),
+            sum((arb(component.weight) for component in components), arb(0)),
+        )
         for component, part in zip(components, self.parts, strict=True):
             weight, posterior = arb(component.weight), component.posterior
             failing = _failure(part.lower, question, question.region, model, posterior)
@@ -59,7 +63,9 @@ class Concentration:
         return Support(lower_float(lower / total), min(upper_float(upper / total), 1.0))
 
 
-def _failure(found: Divided, question: Question, region: Region, model: Model, posterior: Posterior) -> arb:
+def _failure(
+    found: Divided, question: Question, region: Region, model: Model, posterior: Posterior
+) -> arb:
     """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut.
 
     A part of a ball's bounding box may miss the ball, and nothing fails there.
@@ -90,12 +96,22 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
     components = model.all_of(GAUSSIAN, WHAT)
-    entries = listed(members(value, "the evidence", ("components",))["components"], "the components", len(components))
+    entries = listed(
+        members(value, "the evidence", ("components",))["components"],
+        "the components",
+        len(components),
+    )
     pairs = enumerate(zip(entries, components, strict=True))
-    return Concentration(tuple(_part(entry, i, component, tensors, question, model) for i, (entry, component) in pairs))
+    return Concentration(
+        tuple(
+            _part(entry, i, component, tensors, question, model) for i, (entry, component) in pairs
+        )
+    )
 
 
-def _part(value: Any, i: int, component: Component, tensors: Tensors, question: Question, model: Model) -> Part:
+def _part(
+    value: Any, i: int, component: Component, tensors: Tensors, question: Question, model: Model
+) -> Part:
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
     asked = Asked(model, component.posterior, len(question.rows), tensors)

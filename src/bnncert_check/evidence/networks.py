@@ -32,16 +32,29 @@ class Networks:
         samples = model.only(EMPIRICAL, "a list of networks").fields["samples"]
         rows, offsets = question.rows, question.offsets
         for s in self.verified:
-            bounds = row_bounds(model, WeightBox(samples[s], samples[s]), question.region, rows, offsets)
+            bounds = row_bounds(
+                model, WeightBox(samples[s], samples[s]), question.region, rows, offsets
+            )
             if not (bounds > 0).all():
-                raise Rejected("row-not-positive", f"network {s} is not proved safe: bound {float(bounds.min())!r}")
+                raise Rejected(
+                    "row-not-positive",
+                    f"network {s} is not proved safe: bound {float(bounds.min())!r}",
+                )
         for s, p, r in self.refuted:
             row, point = slice(r, r + 1), require_point(self.points[p], question)
-            bound = row_bounds(model, WeightBox(samples[s], samples[s]), point, -rows[row], -offsets[row])
+            bound = row_bounds(
+                model, WeightBox(samples[s], samples[s]), point, -rows[row], -offsets[row]
+            )
             if not (bound >= 0).all():
-                raise Rejected("network-not-refuted", f"row {r} of network {s} is not proved to fail at point {p}")
+                raise Rejected(
+                    "network-not-refuted",
+                    f"row {r} of network {s} is not proved to fail at point {p}",
+                )
         count = len(samples)
-        return Support(lower_float(arb(len(self.verified)) / count), upper_float(1 - arb(len(self.refuted)) / count))
+        return Support(
+            lower_float(arb(len(self.verified)) / count),
+            upper_float(1 - arb(len(self.refuted)) / count),
+        )
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Networks:
@@ -49,7 +62,9 @@ def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Netw
     found = members(value, "the evidence", ("networks", "verified", "refuted"))
     whole(found["networks"], "the number of networks", count, count)
     points, *_ = tensors.shape("points", 1 + len(model.input_shape))
-    verified = tuple(index(s, "a network", count) for s in listed(found["verified"], "the verified networks"))
+    verified = tuple(
+        index(s, "a network", count) for s in listed(found["verified"], "the verified networks")
+    )
     refuted = []
     for entry in listed(found["refuted"], "the refuted networks"):
         s, p, r = listed(entry, "a refuted network", 3)
@@ -65,5 +80,7 @@ def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Netw
 def require_point(point: Array, question: Question) -> Region:
     """One point of the question's region, as a region."""
     if not question.region.contains(point):
-        raise Rejected("point-outside-region", "a point that should break a network is not in the input region")
+        raise Rejected(
+            "point-outside-region", "a point that should break a network is not in the input region"
+        )
     return point_region(point)

@@ -33,28 +33,43 @@ class Predictive:
         weights, found = self._means(question, model)
         total = sum(map(arb, weights), arb(0))
         low, high, lead = (
-            sum((arb(weight) * means[k] for weight, means in zip(weights, found, strict=True)), arb(0)) / total
+            sum(
+                (arb(weight) * means[k] for weight, means in zip(weights, found, strict=True)),
+                arb(0),
+            )
+            / total
             for k in range(3)
         )
         if not self.softmax:
             return Support(lower_float(low), upper_float(-high))
-        return Support(max(lower_float(low), 0.0), min(upper_float(1 - high), 1.0), lower_float(lead))
+        return Support(
+            max(lower_float(low), 0.0), min(upper_float(1 - high), 1.0), lower_float(lead)
+        )
 
     def _means(self, question: Question, model: Model) -> tuple[list[float], list[Means]]:
         region, rows = question.region, question.rows if self.softmax else question.rows[:1]
         if self.proofs is None:
             samples = model.only(EMPIRICAL, WHAT).fields["samples"]
-            return [1.0] * len(samples), [network_means(model, w, region, rows, self.softmax) for w in samples]
-        components, means = model.all_of(GAUSSIAN, WHAT), softmax_means if self.softmax else direction_means
+            return [1.0] * len(samples), [
+                network_means(model, w, region, rows, self.softmax) for w in samples
+            ]
+        components, means = (
+            model.all_of(GAUSSIAN, WHAT),
+            softmax_means if self.softmax else direction_means,
+        )
         pairs = zip(components, self.proofs, strict=True)
-        found = [means(model, component.posterior, region, rows, proofs) for component, proofs in pairs]
+        found = [
+            means(model, component.posterior, region, rows, proofs) for component, proofs in pairs
+        ]
         return [component.weight for component in components], found
 
 
 def read_softmax(value: Any, tensors: Tensors, question: Question, model: Model) -> Predictive:
     """Rows of one class against every other, each once: what repeats would count twice among the rivals."""
     if not question.against_all:
-        raise CannotCheck("unsupported", "a predictive probability needs one class against every other, each once")
+        raise CannotCheck(
+            "unsupported", "a predictive probability needs one class against every other, each once"
+        )
     return _read(value, tensors, len(question.rows), model, softmax=True)
 
 
@@ -68,10 +83,19 @@ def read_mean(value: Any, tensors: Tensors, question: Question, model: Model) ->
 def _read(value: Any, tensors: Tensors, rows: int, model: Model, softmax: bool) -> Predictive:
     if all(component.posterior.family in EMPIRICAL for component in model.components):
         count = len(model.only(EMPIRICAL, WHAT).fields["samples"])
-        whole(members(value, "the evidence", ("networks",))["networks"], "the number of networks", count, count)
+        whole(
+            members(value, "the evidence", ("networks",))["networks"],
+            "the number of networks",
+            count,
+            count,
+        )
         return Predictive(softmax, None)
     components = model.all_of(GAUSSIAN, WHAT)
-    entries = listed(members(value, "the evidence", ("components",))["components"], "the components", len(components))
+    entries = listed(
+        members(value, "the evidence", ("components",))["components"],
+        "the components",
+        len(components),
+    )
     proofs = []
     for i, (entry, component) in enumerate(zip(entries, components, strict=True)):
         part = members(entry, f"component {i}", ("weight", "lower", "upper"))

@@ -50,13 +50,19 @@ def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -
     """A proof of a probability, or two of them; left: how often the region may be cut."""
     if type(value) is not dict or "at" not in value:
         return read_probability(value, prefix, asked)
-    found = members(value, f"proof {prefix!r}", ("probability", "dimension", "at", "below", "above"))
+    found = members(
+        value, f"proof {prefix!r}", ("probability", "dimension", "at", "below", "above")
+    )
     exact(found["probability"], f"the probability of {prefix!r}")
     if not left:
         raise CannotCheck("malformed", f"proof {prefix!r} cuts the region too often")
     inputs = asked.model.network.inputs
     cuts = MOST_CUTS - left + 1
-    require_room(16 * inputs * cuts, asked.tensors.size + asked.model.size, f"{cuts} cuts, one inside the other,")
+    require_room(
+        16 * inputs * cuts,
+        asked.tensors.size + asked.model.size,
+        f"{cuts} cuts, one inside the other,",
+    )
     dimension = index(found["dimension"], f"the coordinate of {prefix!r}", inputs)
     at = exact(found["at"], f"the cut of {prefix!r}")
     below = read_divided(found["below"], f"{prefix}0", asked, left - 1)
@@ -75,16 +81,23 @@ def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
 def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     """Threshold and slopes, whatever they are as long as the theorem speaks of them."""
     found = members(value, f"proof {prefix!r}", ("t", "rows_optimised"))
-    t, optimised = exact(found["t"], f"the threshold of {prefix!r}"), flag(found["rows_optimised"], "rows_optimised")
+    t, optimised = (
+        exact(found["t"], f"the threshold of {prefix!r}"),
+        flag(found["rows_optimised"], "rows_optimised"),
+    )
     if not t > 0:
         raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
     tensors, layers = asked.tensors, asked.model.layers
     activations = {layer.position: layer.width for layer in layers if isinstance(layer, Activation)}
     lower = {k: _slopes(tensors, f"{prefix}lower_slopes{k}", (n,)) for k, n in activations.items()}
     upper = {k: _slopes(tensors, f"{prefix}upper_slopes{k}", (n,)) for k, n in activations.items()}
-    own = {k: n for k, n in activations.items() if optimised and f"{prefix}row_slopes{k}" in tensors}
+    own = {
+        k: n for k, n in activations.items() if optimised and f"{prefix}row_slopes{k}" in tensors
+    }
     rows = {k: _slopes(tensors, f"{prefix}row_slopes{k}", (asked.rows, n)) for k, n in own.items()}
-    named = {layer.position: f"{prefix}refined{layer.position}" for layer in layers if _has_flags(layer)}
+    named = {
+        layer.position: f"{prefix}refined{layer.position}" for layer in layers if _has_flags(layer)
+    }
     refined = {
         layer.position: _flags(tensors, named[layer.position], layer.outputs)
         for layer in layers
@@ -95,7 +108,9 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
 
 def _has_flags(layer: Layer) -> TypeGuard[Conv | Add]:
     """Whether some neurons may have rows of their own: of images with weights, or that are sums."""
-    return (isinstance(layer, Conv) and bool(layer.parameters)) or (isinstance(layer, Add) and layer.is_image)
+    return (isinstance(layer, Conv) and bool(layer.parameters)) or (
+        isinstance(layer, Add) and layer.is_image
+    )
 
 
 def _with_trees(proof: Proof, value: Any, prefix: str, asked: Asked) -> Proof:
@@ -144,10 +159,16 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
     if not (np.abs(paths) <= count).all():
         raise CannotCheck("malformed", f"tensor '{prefix}paths' splits neurons that are not listed")
     if not (multipliers >= 0).all():
-        raise Rejected("multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0")
+        raise Rejected(
+            "multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0"
+        )
     if not covers(paths):
-        raise Rejected("leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree")
-    return Tree(paths, multipliers, slopes, None if scale is None else _common(scale, prefix, asked))
+        raise Rejected(
+            "leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree"
+        )
+    return Tree(
+        paths, multipliers, slopes, None if scale is None else _common(scale, prefix, asked)
+    )
 
 
 def _common(scale: Any, prefix: str, asked: Asked) -> Common:
@@ -160,14 +181,22 @@ def _common(scale: Any, prefix: str, asked: Asked) -> Common:
         if not isinstance(layer, Linear) or not _random(layer, asked.posterior, "std", "factor"):
             continue
         if not isinstance(layer, Dense) or _random(layer, asked.posterior, "factor"):
-            raise CannotCheck("unsupported", "common noise is for independent weights of dense layers")
-        rows[layer.position] = asked.tensors.numbers(f"{prefix}rows{layer.position}", (layer.outputs,))
+            raise CannotCheck(
+                "unsupported", "common noise is for independent weights of dense layers"
+            )
+        rows[layer.position] = asked.tensors.numbers(
+            f"{prefix}rows{layer.position}", (layer.outputs,)
+        )
         if asked.model.network.reads[i] != (0,):
-            centers[layer.position] = asked.tensors.numbers(f"{prefix}centers{layer.position}", (layer.inputs,))
+            centers[layer.position] = asked.tensors.numbers(
+                f"{prefix}centers{layer.position}", (layer.inputs,)
+            )
     return Common(value, rows, centers)
 
 
 def _random(layer: Linear, posterior: Posterior, *names: str) -> bool:
     """Whether any of the layer's weights has noise of these fields."""
     part = slice(layer.start, layer.start + layer.size)
-    return any(bool(posterior.fields[name][part].any()) for name in names if name in posterior.fields)
+    return any(
+        bool(posterior.fields[name][part].any()) for name in names if name in posterior.fields
+    )
