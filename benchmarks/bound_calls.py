@@ -1,10 +1,13 @@
-"""CPU time and memory of one LBP call (one input, one weight box, all rows) on the paper's networks, single thread.
+"""CPU time and memory of one LBP call (one input, one weight box, all rows) on the paper's
+networks, single thread.
 
-usage: BNNCERT_DATA=FOLDER python benchmarks/bound_calls.py       FOLDER: mnist_test.npz and posteriors/paper_*.npz
+usage: BNNCERT_DATA=FOLDER python benchmarks/bound_calls.py       FOLDER: mnist_test.npz and
+posteriors/paper_*.npz
 
-The published code's CPU seconds for one LBP call on the same posteriors are the reference (measured once, elsewhere).
-Ours are medians over single inputs with a weight box of their own, the costliest use, and over a batch of 50 inputs
-that share a box, as PIE uses it. The last line times PIE on 50 images of 1x128 with all cores.
+The published code's CPU seconds for one LBP call on the same posteriors are the reference (measured
+once, elsewhere). Ours are medians over single inputs with a weight box of their own, the costliest
+use, and over a batch of 50 inputs that share a box, as PIE uses it. The last line times PIE on 50
+images of 1x128 with all cores.
 """
 
 import os
@@ -30,7 +33,8 @@ PUBLISHED = {
 
 
 def call_seconds(problem: Problem, weights: Box) -> float:
-    """Median CPU seconds of one call, per input, the first half of the calls left out as warm-up."""
+    """Median CPU seconds of one call, per input, the first half of the calls left out as
+    warm-up."""
     spec, times = problem.specification, []
     repetitions = 10 if len(problem) > 1 else 200
     for _ in range(repetitions):

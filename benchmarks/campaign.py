@@ -1,4 +1,5 @@
-"""Campaigns: throughput with certificates and storage, overhead, several processes, and how the cost grows.
+"""Campaigns: throughput with certificates and storage, overhead, several processes, and how the
+cost grows.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/campaign.py MODE ...
 
@@ -8,8 +9,8 @@ usage: BNNCERT_DATA=FOLDER python benchmarks/campaign.py MODE ...
     certificates [IMAGES]                             size of a certificate, and milliseconds to make and to store it
     growth [FIGURE]                                   seconds an input over inputs, width and depth (random networks)
 
-Every campaign runs in a folder of its own that is removed; seconds are of the whole run: reading the files, planning,
-bounds, certificates, SQLite, and every fsync.
+Every campaign runs in a folder of its own that is removed; seconds are of the whole run: reading
+the files, planning, bounds, certificates, SQLite, and every fsync.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ CHUNK = {"cpu": 128, "cuda": 2000}
 class Measured:
     """A campaign that came to its end.
 
-    processor: time of this process and of those it started that have ended. rate: items a second once the workers are
-    up, from the first stored chunk to the last.
+    processor: time of this process and of those it started that have ended. rate: items a second
+    once the workers are up, from the first stored chunk to the last.
     """
 
     seconds: float
@@ -131,20 +132,24 @@ def whole_test_set(
     settings = paper(int(images), tuple(EPS), RADII, int(effort), device)
     found = measure(settings, device, nullcontext(chosen))
     print(
-        f"{name}, torch {torch.__version__}, {workers} worker processes, effort {effort}, radii {RADII}"
+        f"{name}, torch {torch.__version__}, {workers} worker processes, effort {effort}, "
+        f"radii {RADII}"
     )
     print(
-        f"{found.items} items, {found.certificates} certificates, {found.bytes / 1e9:.2f} GB, {found.errors} errors"
+        f"{found.items} items, {found.certificates} certificates, {found.bytes / 1e9:.2f} GB, "
+        f"{found.errors} "
+        "errors"
     )
     print(f"mean certified {100 * found.mean:.2f} %")
     print(f"total {found.seconds:.1f} s, {found.items / found.seconds:.0f} items a second")
 
 
 def overhead(images: str = "512", repeats: str = "3") -> None:
-    """certify is given the same chunks and its results are dropped; the campaign stores them and their certificates.
+    """certify is given the same chunks and its results are dropped; the campaign stores them and
+    their certificates.
 
-    Processor time as well as time on the wall, and the least of some repeats taken in turn: other programs only ever
-    make a run longer.
+    Processor time as well as time on the wall, and the least of some repeats taken in turn: other
+    programs only ever make a run longer.
     """
     torch.set_num_threads(1)
     print("| network | eps | effort | certify, s | campaign, s | ratio | ratio of processor time |")
@@ -183,7 +188,8 @@ def _clocks() -> NDArray[np.float64]:
 
 
 def _stored_seconds(settings: dict[str, Any]) -> NDArray[np.float64]:
-    """Of computing and storing alone: what is read and planned before is the same for one input and a million."""
+    """Of computing and storing alone: what is read and planned before is the same for one input and
+    a million."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "campaign.toml"
         path.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in settings.items()))
@@ -196,9 +202,11 @@ def _stored_seconds(settings: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def parallel(images: str = "256") -> None:
-    """One thread a process, whichever way. Starting processes takes seconds, once: the rate is without it.
+    """One thread a process, whichever way. Starting processes takes seconds, once: the rate is
+    without it.
 
-    Whether the machine had two processors to give is told too; those that Dask's workers used are not seen from here.
+    Whether the machine had two processors to give is told too; those that Dask's workers used are
+    not seen from here.
     """
     settings = paper(int(images), ("2x50", "2x150"), (0.001, 0.01), 0, "cpu") | {"chunk": 16}
     ways: dict[str, Callable[[], AbstractContextManager[Workers]]] = {
@@ -211,14 +219,18 @@ def parallel(images: str = "256") -> None:
     load = os.getloadavg()[0]
     print(f"load before: {load:.1f}")
     print(
-        "| workers | seconds in all | processors it got | items a second | times as fast |\n|---|---|---|---|---|"
+        "| workers | seconds in all | processors it got | items a second | times as fast "
+        "|\n|---|---|---|---|---|"
     )
     for name, workers in ways.items():
         found = measure(settings, "cpu", workers())
         alone = alone or found.rate
         got = found.processor / found.seconds
         print(
-            f"| {name} | {found.seconds:.1f} | {got:.1f} | {found.rate:.1f} | {found.rate / alone:.2f} |",
+            (
+                f"| {name} | {found.seconds:.1f} | {got:.1f} | {found.rate:.1f} | "
+                f"{found.rate / alone:.2f} |"
+            ),
             flush=True,
         )
 
@@ -227,7 +239,8 @@ def certificates(images: str = "200") -> None:
     """Of one thread: a certificate's bytes, and what it costs beside the bounds."""
     torch.set_num_threads(1)
     print(
-        "| network | effort | KB a certificate | ms to write its bytes | ms to store it |\n|---|---|---|---|---|"
+        "| network | effort | KB a certificate | ms to write its bytes | ms to store it "
+        "|\n|---|---|---|---|---|"
     )
     for name, effort in (
         ("1x128", 0),
@@ -248,7 +261,10 @@ def certificates(images: str = "200") -> None:
         written = (time.perf_counter() - started) / len(found)
         size = sum(map(len, contents)) / len(contents)
         print(
-            f"| {name} | {effort} | {size / 1e3:.1f} | {1e3 * written:.2f} | {1e3 * _storing(contents):.2f} |",
+            (
+                f"| {name} | {effort} | {size / 1e3:.1f} | {1e3 * written:.2f} | "
+                f"{1e3 * _storing(contents):.2f} |"
+            ),
             flush=True,
         )
 
@@ -291,7 +307,8 @@ GROWTH: dict[str, list[tuple[int, tuple[int, ...]]]] = {
 
 
 def growth(figure: str = "") -> None:
-    """Random networks of 784 inputs: processor time of a campaign on one thread, along one direction at a time."""
+    """Random networks of 784 inputs: processor time of a campaign on one thread, along one
+    direction at a time."""
     torch.set_num_threads(1)
     measured: dict[str, list[tuple[int, float]]] = {}
     print("| grows | value | inputs | hidden | seconds | ms an input |\n|---|---|---|---|---|---|")
@@ -302,7 +319,10 @@ def growth(figure: str = "") -> None:
             measured.setdefault(name, []).append((value, seconds))
             shape = "x".join(map(str, hidden))
             print(
-                f"| {name} | {value} | {count} | {shape} | {seconds:.2f} | {1e3 * seconds / count:.1f} |",
+                (
+                    f"| {name} | {value} | {count} | {shape} | {seconds:.2f} | "
+                    f"{1e3 * seconds / count:.1f} |"
+                ),
                 flush=True,
             )
     if figure:

@@ -1,10 +1,11 @@
-"""The checker on everything that certify writes: certificates accepted, claims above their support, time and memory.
+"""The checker on everything that certify writes: certificates accepted, claims above their support,
+time and memory.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/checker.py [IMAGES] [NETWORK ...]
 
-Runs `bnncert certify` and then `python -m bnncert_check` as programs of their own, for every method and every bound.
-"Gap" is the most that a supported probability falls short of its claim, over lower and upper ends (negative: it goes
-beyond it); memory is the checker's peak. Prints a Markdown table.
+Runs `bnncert certify` and then `python -m bnncert_check` as programs of their own, for every method
+and every bound. "Gap" is the most that a supported probability falls short of its claim, over lower
+and upper ends (negative: it goes beyond it); memory is the checker's peak. Prints a Markdown table.
 """
 
 import json
@@ -30,7 +31,8 @@ METHODS = {
 
 def main(images: str = "50", *names: str) -> None:
     print(
-        "| network | method | certificates | accepted | gap | seconds a certificate, most | memory, MB |"
+        "| network | method | certificates | accepted | gap | seconds a certificate, most | "
+        "memory, MB |"
     )
     print("|---|---|---|---|---|---|---|")
     for name in names or EPS:

@@ -1,6 +1,8 @@
-"""CIFAR10 test images at ε = 1/255 through a convolutional network of the zoo: seconds, peak memory, certified.
+"""CIFAR10 test images at ε = 1/255 through a convolutional network of the zoo: seconds, peak
+memory, certified.
 
-usage: BNNCERT_DATA=FOLDER python benchmarks/cnn.py [cpu|cuda] [IMAGES] [POSTERIOR]       10 images unless given
+usage: BNNCERT_DATA=FOLDER python benchmarks/cnn.py [cpu|cuda] [IMAGES] [POSTERIOR]       10 images
+unless given
 """
 
 import sys

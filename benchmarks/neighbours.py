@@ -1,10 +1,12 @@
-"""Certifying beside busy neighbours: how much slower, with threads that sleep while they wait and with ones that spin.
+"""Certifying beside busy neighbours: how much slower, with threads that sleep while they wait and
+with ones that spin.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/neighbours.py [IMAGES] [NEIGHBOURS]
 
-Runs `bnncert certify` on 1x128 with forward linear bounds, alone and beside processes that only compute: as it comes,
-where threads that wait soon sleep (bnncert/threads.py), with threads that sleep at once, and with ones that spin as
-OpenMP lets them. Prints a Markdown table; ratios are to the first row.
+Runs `bnncert certify` on 1x128 with forward linear bounds, alone and beside processes that only
+compute: as it comes, where threads that wait soon sleep (bnncert/threads.py), with threads that
+sleep at once, and with ones that spin as OpenMP lets them. Prints a Markdown table; ratios are to
+the first row.
 """
 
 import os

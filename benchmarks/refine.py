@@ -1,12 +1,14 @@
-"""Branch and bound: certified width against time on the paper's networks at four times its radius; domains a second.
+"""Branch and bound: certified width against time on the paper's networks at four times its radius;
+domains a second.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/refine.py [cpu|cuda] [SECONDS] [IMAGES] [NETWORK ...]
 
-SECONDS a network, 60 unless given; the first 50 MNIST test images unless given. The first table has the mean certified
-bounds in percent (misclassified images count 0 in the lower one, as everywhere) once the search has run for so long;
-their difference is the width. Points that the search finds enter the upper bound at the end. The clock starts with
-the attacks, as certify does. The second counts domains of branch and bound, each with all its gradient steps, a second.
-The third compares branching rules by the domains they need, and the last has a wider posterior, with a ceiling.
+SECONDS a network, 60 unless given; the first 50 MNIST test images unless given. The first table has
+the mean certified bounds in percent (misclassified images count 0 in the lower one, as everywhere)
+once the search has run for so long; their difference is the width. Points that the search finds
+enter the upper bound at the end. The clock starts with the attacks, as certify does. The second
+counts domains of branch and bound, each with all its gradient steps, a second. The third compares
+branching rules by the domains they need, and the last has a wider posterior, with a ceiling.
 """
 
 import os
@@ -27,7 +29,8 @@ TIMES = (1, 2, 5, 10, 20, 60)
 
 def main(device: str = "cpu", seconds: str = "60", images: str = "50", *names: str) -> None:
     print(
-        f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
+        f"torch {torch.__version__}, "
+        f"{torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
     )
     limit, names = float(seconds), names or tuple(EPS)
     if device == "cuda":  # the first use of a device takes seconds
@@ -96,7 +99,8 @@ def wide(images: int) -> Problem:
 
 
 def wide_table(problem: Problem, limit: float) -> None:
-    """Also the ceiling: the share of 40 sampled networks that survive attacks, without and with the points found."""
+    """Also the ceiling: the share of 40 sampled networks that survive attacks, without and with the
+    points found."""
     result = closing(problem, limit)
     moments = [moment for moment in TIMES if moment <= limit]
     print(

@@ -1,10 +1,12 @@
-"""Certified intervals against 10^5 sampled networks on a real posterior where P_safe is intermediate.
+"""Certified intervals against 10^5 sampled networks on a real posterior where P_safe is
+intermediate.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/sampled_networks.py [cpu|cuda] [NETWORKS]
 
-On mnist_wide_1x64 at ε = 0.05, the first test images that some but not all of 200 sampled networks get right under
-attack: each sampled network is attacked (PGD), and the share that survives estimates an upper bound of P_safe. A
-certified lower bound above that share by more than four standard errors would be an error of the theory or the code.
+On mnist_wide_1x64 at ε = 0.05, the first test images that some but not all of 200 sampled networks
+get right under attack: each sampled network is attacked (PGD), and the share that survives
+estimates an upper bound of P_safe. A certified lower bound above that share by more than four
+standard errors would be an error of the theory or the code.
 """
 
 import math
@@ -47,7 +49,9 @@ def main(device: str = "cpu", networks: str = "100000") -> None:
         error = math.sqrt(share * (1 - share) / n)
         verdict = "ok" if results[index].lower <= share + 4 * error else "VIOLATION"
         print(
-            f"{index:5} {results[index].lower:19.4f} {share:14.4f} ± {error:.4f} {results[index].upper:9.4f}  {verdict}"
+            f"{index:5} {results[index].lower:19.4f} {share:14.4f} ± {error:.4f} "
+            f"{results[index].upper:9.4f}  "
+            f"{verdict}"
         )
 
 

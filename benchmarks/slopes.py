@@ -1,9 +1,10 @@
-"""What optimised slopes add to plain ones: mean certified P_safe over the first 50 MNIST test images, and the interval.
+"""What optimised slopes add to plain ones: mean certified P_safe over the first 50 MNIST test
+images, and the interval.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/slopes.py [cpu|cuda]          prints a Markdown table
 
-The paper's networks at 1, 2 and 4 times its radius; wider posteriors: mnist_wide_1x64, and 1x128 with all standard
-deviations times 30, 100 and 200.
+The paper's networks at 1, 2 and 4 times its radius; wider posteriors: mnist_wide_1x64, and 1x128
+with all standard deviations times 30, 100 and 200.
 """
 
 import os
@@ -48,7 +49,8 @@ def settings() -> list[tuple[str, float, Problem]]:
 
 def main(device: str = "cpu") -> None:
     print(
-        "| posterior | ε | plain | optimised | certified upper bound | seconds, optimised and upper |"
+        "| posterior | ε | plain | optimised | certified upper bound | seconds, optimised "
+        "and upper |"
     )
     print("|---|---|---|---|---|---|")
     for name, eps, problem in settings():

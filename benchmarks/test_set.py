@@ -1,8 +1,11 @@
-"""The whole MNIST test set by concentration with plain slopes: bounds in float64, without writing certificates.
+"""The whole MNIST test set by concentration with plain slopes: bounds in float64, without writing
+certificates.
 
-usage: BNNCERT_DATA=FOLDER python benchmarks/test_set.py [cpu|cuda] [IMAGES]     IMAGES: all 10,000 unless given
+usage: BNNCERT_DATA=FOLDER python benchmarks/test_set.py [cpu|cuda] [IMAGES]     IMAGES: all 10,000
+unless given
 
-Each network is timed once after a warm-up on 64 images; data are on the device before the clock starts.
+Each network is timed once after a warm-up on 64 images; data are on the device before the clock
+starts.
 """
 
 import sys
@@ -16,7 +19,8 @@ from bnncert.concentration.proof import plain_bounds
 
 def main(device: str = "cpu", images: str = "10000") -> None:
     print(
-        f"torch {torch.__version__}, {torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
+        f"torch {torch.__version__}, "
+        f"{torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
     )
     print("network     eps  certified   seconds   peak memory")
     for name, eps in EPS.items():

@@ -1,4 +1,5 @@
-"""A hook of the site's build: below `$ bnncert ... --help` on a page comes what the program answers."""
+"""A hook of the site's build: below `$ bnncert ... --help` on a page comes what the program
+answers."""
 
 from __future__ import annotations
 

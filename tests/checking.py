@@ -1,4 +1,5 @@
-"""What tests of the checker share: a folder with certificates to change, and hostile or odd files."""
+"""What tests of the checker share: a folder with certificates to change, and hostile or odd
+files."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def parse(path: Path) -> tuple[Header, Tensors]:
 
 
 class Workshop:
-    """A folder with a posterior p, and three certificates for it: of cells, of one box, and of concentration."""
+    """A folder with a posterior p, and three certificates for it: of cells, of one box, and of
+    concentration."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -165,14 +167,16 @@ def objects() -> bytes:
 def question(
     network: Network, center: Tensor, region: Region | None = None, wrong: bool = False
 ) -> Specification:
-    """The class that the central network prefers at an input, or the other one, in a small region around it."""
+    """The class that the central network prefers at an input, or the other one, in a small region
+    around it."""
     x = vector(0.3, 0.6).reshape(1, *network.input_shape)
     label = network.forward(center, x).argmax(-1)
     return class_robust(region or ball(x, 0.01), 1 - label if wrong else label, 2)
 
 
 def families(size: int) -> dict[str, tuple[Posterior, Method]]:
-    """Every family with a method that can certify it; some weights are deterministic where that is possible."""
+    """Every family with a method that can certify it; some weights are deterministic where that is
+    possible."""
     generator = torch.Generator().manual_seed(0)
     mean, some = gaussian(size, generator=generator), torch.full((size,), 0.02, dtype=torch.float64)
     some[::4] = 0
@@ -219,7 +223,8 @@ def program(
 
 
 def results(workshop: Workshop, *lines: dict[str, Any]) -> Path:
-    """A folder whose results say what the certificate `lower` says, except for the changes of each line."""
+    """A folder whose results say what the certificate `lower` says, except for the changes of each
+    line."""
     header, _ = workshop.read("lower")
     said = {end: float.fromhex(header["claim"][end]) for end in ("lower", "upper")}
     said |= {

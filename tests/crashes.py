@@ -60,7 +60,8 @@ def command(*arguments: object) -> None:
 
 
 def killed(campaign: Path, folder: Path, kills: int) -> dict[str, Any]:
-    """Runs that are killed at random moments; one that comes to its end is kept, and the next begins anew."""
+    """Runs that are killed at random moments; one that comes to its end is kept, and the next
+    begins anew."""
     moments = random.Random(0)
     count = finished = 0
     while count < kills:

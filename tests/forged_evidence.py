@@ -54,7 +54,8 @@ def _fitting(r: Random, posterior: Posterior) -> str:
 
 
 def ask(r: Random, made: Forgery) -> None:
-    """A region of any norm, and rows of any form; predictive means mostly get rows that they are for."""
+    """A region of any norm, and rows of any form; predictive means mostly get rows that they are
+    for."""
     shape, kind = made.net.input_shape, made.header["kind"]
     x = np.round(r.normal(0, 1, shape), 2)
     norm = pick(r, ["linf", "linf", "l2", "l1", "box"])
@@ -117,7 +118,7 @@ def _is_duel(rows: Array) -> bool:
     return bool((np.sort(rows)[:, [0, -1]] == [-1, 1]).all()) and rows.shape[1] > 1
 
 
-# ---- boxes -----------------------------------------------------------------------------------------------------------
+# ---- boxes ---------------------------------------------------------------------------------------
 
 
 def boxes(r: Random, made: Forgery) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def _cells(
     return {"cells": cells, "separators": separators}
 
 
-# ---- concentration ---------------------------------------------------------------------------------------------------
+# ---- concentration -------------------------------------------------------------------------------
 
 
 def concentration(r: Random, made: Forgery) -> dict[str, Any]:
@@ -182,7 +183,8 @@ def concentration(r: Random, made: Forgery) -> dict[str, Any]:
 
 
 def _weakest(r: Random, made: Forgery, part: int) -> tuple[Array, int]:
-    """A point of the region and a row: mostly those where the component's central network is worst."""
+    """A point of the region and a row: mostly those where the component's central network is
+    worst."""
     points, rows = made.points(), made.tensors["rows"]
     if not len(points):
         return made.tensors["x"], 0
@@ -309,7 +311,7 @@ def _size(layer: dict[str, Any]) -> int:
     return Net((), (layer,)).size
 
 
-# ---- networks and means ----------------------------------------------------------------------------------------------
+# ---- networks and means --------------------------------------------------------------------------
 
 
 def networks(r: Random, made: Forgery) -> dict[str, Any]:
@@ -356,7 +358,7 @@ EVIDENCE: dict[str, Callable[[Random, Forgery], dict[str, Any]]] = {
 }
 
 
-# ---- ways to break it ------------------------------------------------------------------------------------------------
+# ---- ways to break it ----------------------------------------------------------------------------
 
 
 def break_something(r: Random, made: Forgery) -> str:

@@ -1,8 +1,10 @@
-"""An adversary of the checker: random evidence of every kind for random tiny networks, with the right digests.
+"""An adversary of the checker: random evidence of every kind for random tiny networks, with the
+right digests.
 
-Nothing here comes from the prover. A network is so small, and so few of its weights are random, that what is asked can
-be integrated: over a grid of the one or two coordinates that are random, or over a list of networks. Evidence is drawn
-at random, seldom sensible, sometimes broken on purpose; whatever the checker then says is supported must be true.
+Nothing here comes from the prover. A network is so small, and so few of its weights are random,
+that what is asked can be integrated: over a grid of the one or two coordinates that are random, or
+over a list of networks. Evidence is drawn at random, seldom sensible, sometimes broken on purpose;
+whatever the checker then says is supported must be true.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def pick(r: Random, values: Sequence[Any]) -> Any:
     return values[int(r.integers(len(values)))]
 
 
-# ---- networks --------------------------------------------------------------------------------------------------------
+# ---- networks ------------------------------------------------------------------------------------
 
 
 def parameters(layer: Layer) -> list[tuple[int, ...]]:
@@ -177,7 +179,8 @@ def _without_last_activations(layers: list[Layer]) -> list[Layer]:
 
 
 def _random_image(r: Random) -> Net:
-    """1 x 2 x 1 pixels: a pool or an activation first, a convolution, another pool, a dense layer."""
+    """1 x 2 x 1 pixels: a pool or an activation first, a convolution, another pool, a dense
+    layer."""
     pool = {"type": pick(r, ["MaxPool2d", "AvgPool2d"]), "kernel": [1, 1], "stride": [1, 1]}
     layers: list[Layer] = [[], [activation(r)], [pool]][int(r.integers(3))]
     kernel = pick(r, [[1, 1], [2, 1]])
@@ -201,7 +204,7 @@ def _random_image(r: Random) -> Net:
     return Net((1, 2, 1), tuple(layers))
 
 
-# ---- posteriors ------------------------------------------------------------------------------------------------------
+# ---- posteriors ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -383,7 +386,7 @@ def random_posterior(r: Random, size: int) -> Posterior:
     )
 
 
-# ---- questions and what is true of them ------------------------------------------------------------------------------
+# ---- questions and what is true of them ----------------------------------------------------------
 
 
 @dataclass
@@ -415,7 +418,8 @@ class Forgery:
         return bytes(save(tensors, {"bnncert": json.dumps(self.header)}))
 
     def points(self) -> Array:
-        """Points of the region [P, *shape], and those that the evidence names, as far as they lie in it."""
+        """Points of the region [P, *shape], and those that the evidence names, as far as they lie
+        in it."""
         region, x = self.header["region"], self.tensors["x"].reshape(-1)
         clip = region["clip"] or (-math.inf, math.inf)
         if region["norm"] == "box":
@@ -448,7 +452,8 @@ class Forgery:
         return (margins > 0).all((-1, -2)).astype(float)
 
     def predictive(self) -> tuple[Array, Array, float]:
-        """Of the label's softmax, or of the first row's mean, at every point [P]: the mean, the gap, and an error."""
+        """Of the label's softmax, or of the first row's mean, at every point [P]: the mean, the
+        gap, and an error."""
         rows, points = self.tensors["rows"], self.points()
         softmax = self.header["kind"] == "softmax"
         total, gap, error = np.zeros(len(points)), np.zeros(len(points)), 0.0

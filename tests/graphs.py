@@ -1,4 +1,5 @@
-"""Random small networks that are no chains: nodes read twice, sums of two and three, sums before the output."""
+"""Random small networks that are no chains: nodes read twice, sums of two and three, sums before
+the output."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Builder:
 def random_graph(
     seed: int, images: bool = False, activations: tuple[Activation, ...] = KINDS
 ) -> Network:
-    """3 to 7 layers on nodes of any age, then whatever is unread is brought together at the output."""
+    """3 to 7 layers on nodes of any age, then whatever is unread is brought together at the
+    output."""
     choose = random.Random(seed)
     width = choose.randint(1, 3)
     made = Builder((1, choose.randint(2, 3), 2) if images else (width,))

@@ -1,4 +1,5 @@
-"""What every importer's tests ask: the library's own draws have the imported moments, and certificates are accepted."""
+"""What every importer's tests ask: the library's own draws have the imported moments, and
+certificates are accepted."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def assert_moments(draws: Tensor, mean: Tensor, variance: Tensor) -> None:
 def assert_dense_moments(
     layer: Layer, network: Network, posterior: Normal, index: int, draws: int = DRAWS
 ) -> None:
-    """Layer `index` of the network is dense, and its weights and biases are distributed as the library's layer's."""
+    """Layer `index` of the network is dense, and its weights and biases are distributed as the
+    library's layer's."""
     weight, *bias = network.split(posterior.mean)[index]
     weight_std, *bias_std = network.split(posterior.std)[index]
     zero = torch.zeros(weight.shape[1], dtype=torch.float64)
@@ -74,7 +76,8 @@ def assert_dense_moments(
 def assert_certified(
     network: Network, posterior: Posterior, folder: Path, eps: float = 1e-4
 ) -> None:
-    """Some input is certified for the class of the centre, and the independent checker accepts every certificate."""
+    """Some input is certified for the class of the centre, and the independent checker accepts
+    every certificate."""
     x = torch.rand(
         8, *network.input_shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
@@ -102,7 +105,8 @@ def assert_survives_its_file(network: Network, posterior: Normal, folder: Path) 
 
 
 def assert_same_from_file(module: nn.Module, library: str, folder: Path, bias: bool = True) -> None:
-    """The module's state_dict, saved and read without the module, gives the same posterior bit for bit."""
+    """The module's state_dict, saved and read without the module, gives the same posterior bit for
+    bit."""
     network, posterior = from_torch(module)
     torch.save(module.state_dict(), folder / "weights.pt")
     reading, found = from_state_dict(load_state_dict(folder / "weights.pt"), library, bias=bias)
@@ -129,7 +133,8 @@ UNCERTAINTY = "torch_uncertainty.layers.bayesian"
 
 
 def torch_uncertainty_layers() -> ModuleType:
-    """The library's Bayesian layers. To import all of it needs lightning and a torchvision that fits torch."""
+    """The library's Bayesian layers. To import all of it needs lightning and a torchvision that
+    fits torch."""
     whole = importlib.util.find_spec("torch_uncertainty")
     if whole is None or whole.origin is None:
         pytest.skip("torch-uncertainty is not installed")

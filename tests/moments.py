@@ -1,4 +1,5 @@
-"""What every imported posterior must satisfy: the library's moments, and a certificate that the checker accepts."""
+"""What every imported posterior must satisfy: the library's moments, and a certificate that the
+checker accepts."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def assert_certified(
     folder: Path,
     eps: float = 1e-3,
 ) -> None:
-    """Some of the inputs x get bounds above 1/2; the checker accepts all bounds, and of the library's draws [S, n]
-    no smaller share is safe."""
+    """Some of the inputs x get bounds above 1/2; the checker accepts all bounds, and of the
+    library's draws [S, n] no smaller share is safe."""
     x = x.double()
     labels = network.forward(posterior.center, x).argmax(-1)
     region = ball(x, eps)

@@ -19,7 +19,8 @@ def fenced(markdown: str) -> list[tuple[str, str]]:
 
 
 def blocks(page: str, heading: str = "") -> list[str]:
-    """The Python blocks below a heading, up to the next one; "" for those above the first second-level heading."""
+    """The Python blocks below a heading, up to the next one; "" for those above the first
+    second-level heading."""
     markdown = text(page)
     sections = dict(
         zip(
@@ -32,7 +33,8 @@ def blocks(page: str, heading: str = "") -> list[str]:
 
 
 def run(code: str, **known: object) -> dict[str, object]:
-    """What the names are after the code, at most ten lines of it, started with those that are known."""
+    """What the names are after the code, at most ten lines of it, started with those that are
+    known."""
     lines = [line for line in code.splitlines() if line.strip()]
     assert len(lines) <= 10, f"{len(lines)} lines of code; a page shows at most ten"
     names = dict(known)

@@ -1,4 +1,5 @@
-"""Result folders for the tests of the report: synthetic ones of any size and shape, written without certifying."""
+"""Result folders for the tests of the report: synthetic ones of any size and shape, written without
+certifying."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from bnncert.files.tensors import KEY
 
 
 def header(number: int, lower: float, upper: float, **changes: Any) -> dict[str, Any]:
-    """A certificate's header of kind concentration; with an upper bound below 1, refuted at a point."""
+    """A certificate's header of kind concentration; with an upper bound below 1, refuted at a
+    point."""
     proof = {"probability": lower.hex(), "t": (5.5).hex(), "rows_optimised": False}
     failure = {
         "row": 0,
@@ -50,10 +52,11 @@ def write_folder(
     more: Mapping[str, torch.Tensor] | None = None,
     **changes: Any,
 ) -> list[dict[str, Any]]:
-    """A folder of `count` results: open (without a certificate), certified, certified from both sides, misclassified.
+    """A folder of `count` results: open (without a certificate), certified, certified from both
+    sides, misclassified.
 
-    line: changes the fields of a line, whose certificate is written where they say. more: tensors of every certificate.
-    changes: of every header.
+    line: changes the fields of a line, whose certificate is written where they say. more: tensors
+    of every certificate. changes: of every header.
     """
     (folder / "certificates").mkdir(parents=True)
     generator = torch.Generator().manual_seed(0)
@@ -89,7 +92,8 @@ def write_folder(
 
 
 def at_radii(*radii: float, **more: Any) -> Callable[[int, dict[str, Any]], dict[str, Any]]:
-    """For `write_folder`: its lines as every input at each of the radii, with more fields in all."""
+    """For `write_folder`: its lines as every input at each of the radii, with more fields in
+    all."""
 
     def line(i: int, own: dict[str, Any]) -> dict[str, Any]:
         index, eps = 3 * (i // len(radii)), radii[i % len(radii)]
@@ -118,7 +122,8 @@ def fields(i: int, lower: float, upper: float) -> dict[str, Any]:
 
 
 def verdicts(folder: Path, lines: list[dict[str, Any]], **changes: dict[int, Any]) -> None:
-    """check.json as the checker prints it, everything accepted but for the changes: field -> {line: value}."""
+    """check.json as the checker prints it, everything accepted but for the changes: field -> {line:
+    value}."""
     found = []
     for number, line in enumerate(lines):
         name = line["certificate"]

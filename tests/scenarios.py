@@ -1,4 +1,5 @@
-"""Problems shared by the tests: random ones by seed, the paper's two-weight example, the data folder."""
+"""Problems shared by the tests: random ones by seed, the paper's two-weight example, the data
+folder."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def gaussian(*shape: int, generator: torch.Generator) -> Tensor:
 def random_network(
     seed: int, activations: tuple[Activation, ...] = ACTIVATIONS, dense: int | None = None
 ) -> Network:
-    """1 to 3 dense layers of widths 1 to 5; some flatten a 2-D input, lack a bias or end in an activation."""
+    """1 to 3 dense layers of widths 1 to 5; some flatten a 2-D input, lack a bias or end in an
+    activation."""
     choose = random.Random(seed)
     first: list[Layer] = [Flatten()] if choose.random() < 0.3 else []
     shape = (choose.randint(1, 2), choose.randint(1, 3)) if first else (choose.randint(1, 5),)
@@ -70,7 +72,8 @@ def random_network(
 def random_region(
     seed: int, shape: tuple[int, ...], norm: str | None = None, batch: int = 3
 ) -> Region:
-    """Balls around signed or non-negative inputs, clipped or not; linf, l2 or l1 by the seed unless given."""
+    """Balls around signed or non-negative inputs, clipped or not; linf, l2 or l1 by the seed unless
+    given."""
     choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     signed, clipped = choose.random() < 0.5, choose.random() < 0.5
     center = (
@@ -190,7 +193,8 @@ def sample_box(box: Box, count: int, generator: torch.Generator) -> Tensor:
 
 
 def sample_region(region: Region, count: int, generator: torch.Generator) -> Tensor:
-    """Points [count, B, *shape] of the region, many on its boundary; a hair inside where a ball's norm is rounded."""
+    """Points [count, B, *shape] of the region, many on its boundary; a hair inside where a ball's
+    norm is rounded."""
     if region.is_box:
         return sample_box(region.box, count, generator)
     direction = gaussian(count, *region.center.flatten(1).shape, generator=generator)
@@ -208,7 +212,8 @@ def sample_region(region: Region, count: int, generator: torch.Generator) -> Ten
 
 
 def paired_margins(problem: Problem, weights: Tensor, x: Tensor) -> Tensor:
-    """The rows [..., B, R] of weights [..., B, n] at x [..., B, *shape], one input a weight vector."""
+    """The rows [..., B, R] of weights [..., B, n] at x [..., B, *shape], one input a weight
+    vector."""
     outputs = problem.network.forward(weights, x.unsqueeze(weights.dim() - 1)).squeeze(-2)
     return problem.specification.margins(outputs)
 

@@ -1,4 +1,5 @@
-"""The contract every bound keeps: no weight or input of the boxes has a row below it, in real arithmetic."""
+"""The contract every bound keeps: no weight or input of the boxes has a row below it, in real
+arithmetic."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def allowance(values: Tensor) -> Tensor:
 @pytest.mark.parametrize(("norm", "bound"), NORM_AND_BOUND)
 @pytest.mark.parametrize("seed", range(25))
 def test_no_sample_escapes(norm: str, bound: str, seed: int) -> None:
-    """Weights and inputs drawn from the boxes, half of them at vertices, never have a row below its bound."""
+    """Weights and inputs drawn from the boxes, half of them at vertices, never have a row below its
+    bound."""
     problem = random_problem(seed, norm)
     boxes, generator = (
         weight_boxes(problem, seed, radius=0.3 * (1 + seed % 4)),
@@ -105,7 +107,8 @@ def test_no_sample_escapes(norm: str, bound: str, seed: int) -> None:
 @pytest.mark.parametrize("bound", ALL)
 @pytest.mark.parametrize("seed", range(25))
 def test_no_attack_escapes(bound: str, seed: int) -> None:
-    """Signed gradient descent on every row, over the weights and the input at once, ends above the bound."""
+    """Signed gradient descent on every row, over the weights and the input at once, ends above the
+    bound."""
     problem = random_problem(seed, "linf")
     boxes = weight_boxes(problem, seed)
     lowest = attack(problem, boxes, torch.Generator().manual_seed(seed))
@@ -134,7 +137,8 @@ def attack(problem: Problem, boxes: Box, generator: torch.Generator, steps: int 
 
 
 def exact_margins(problem: Problem, weights: Tensor, x: Tensor) -> list[list[Fraction]]:
-    """Rows [B][R] in rational arithmetic, of weights [B, n] at x [B, *shape]; piecewise linear activations only."""
+    """Rows [B][R] in rational arithmetic, of weights [B, n] at x [B, *shape]; piecewise linear
+    activations only."""
     spec = problem.specification
     return [
         [
@@ -169,7 +173,8 @@ def exact_outputs(network: Network, weights: Tensor, x: Tensor) -> list[Fraction
 @pytest.mark.parametrize("bound", ALL)
 @pytest.mark.parametrize("seed", range(20))
 def test_no_vertex_escapes_in_rational_arithmetic(bound: str, seed: int) -> None:
-    """With no tolerance at all: at vertices of both boxes the exact row is never below its bound."""
+    """With no tolerance at all: at vertices of both boxes the exact row is never below its
+    bound."""
     problem = random_problem(seed, "linf", PIECEWISE_LINEAR)
     boxes, generator = weight_boxes(problem, seed), torch.Generator().manual_seed(seed)
     found = bounded(bound, problem, boxes).tolist()
@@ -185,7 +190,8 @@ def test_no_vertex_escapes_in_rational_arithmetic(bound: str, seed: int) -> None
 @pytest.mark.parametrize("bound", ALL)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_point_is_never_rounded_up(bound: str, seed: int) -> None:
-    """Even where both boxes are points, and nothing is relaxed, the bound is at most the exact row."""
+    """Even where both boxes are points, and nothing is relaxed, the bound is at most the exact
+    row."""
     problem = random_problem(seed, "linf", PIECEWISE_LINEAR)
     region = ball(problem.specification.region.center, 0.0)
     spec = Specification(region, problem.specification.rows, problem.specification.offsets)
@@ -202,7 +208,8 @@ def test_a_point_is_never_rounded_up(bound: str, seed: int) -> None:
 def test_a_network_may_start_with_an_activation(
     bound: str, activation: Activation, shape: tuple[int, ...]
 ) -> None:
-    """ReLU(act(x) W + b) V + c is a network like any other, over vectors and over images: sound, or refused by name."""
+    """ReLU(act(x) W + b) V + c is a network like any other, over vectors and over images: sound, or
+    refused by name."""
     first = (activation,) if len(shape) == 1 else (activation, Flatten())
     network = Network(shape, (*first, Dense(4, 3), ReLU(), Dense(3, 2)))
     region = random_region(1, shape, "linf", batch=2)
@@ -279,7 +286,8 @@ def test_points_give_the_forward_pass(bound: str, seed: int) -> None:
 
 @pytest.mark.parametrize("bound", ALL)
 def test_one_layer_by_hand(bound: str) -> None:
-    """y = 2x0 - x1 + b, weights ± 1/2 and b in [-1, 1], x in [1, 2] × [1, 3]: at least 1.5 - 1.5 * 3 - 1."""
+    """y = 2x0 - x1 + b, weights ± 1/2 and b in [-1, 1], x in [1, 2] × [1, 3]: at least 1.5 - 1.5 *
+    3 - 1."""
     network = Network((2,), (Dense(2, 1),))
     weights = Box(vector(1.5, -1.5, -1.0), vector(2.5, -0.5, 1.0))
     region = explicit_box(Box(vector(1.0, 1.0).unsqueeze(0), vector(2.0, 3.0).unsqueeze(0)))
@@ -287,7 +295,8 @@ def test_one_layer_by_hand(bound: str) -> None:
 
 
 def test_two_layers_by_hand() -> None:
-    """2 - ReLU(x) - ReLU(-x) = 2 - |x| on [-1, 1]: intervals see 0, the two chords, which cancel, see 1."""
+    """2 - ReLU(x) - ReLU(-x) = 2 - |x| on [-1, 1]: intervals see 0, the two chords, which cancel,
+    see 1."""
     network = Network((1,), (Dense(1, 2, bias=False), ReLU(), Dense(2, 1, bias=False)))
     region = ball(vector(0.0).reshape(1, 1), 1.0)
     found = {
@@ -298,7 +307,8 @@ def test_two_layers_by_hand() -> None:
 
 
 def test_rows_are_folded_into_the_last_layer() -> None:
-    """y0 - y1 of two equal logits x in [-1, 1] is 0 for lbp; compared apart they differ by up to 2."""
+    """y0 - y1 of two equal logits x in [-1, 1] is 0 for lbp; compared apart they differ by up to
+    2."""
     network = Network((1,), (Dense(1, 2, bias=False),))
     region = ball(vector(0.0).reshape(1, 1), 1.0)
     rows, offsets = vector(1, -1).reshape(1, 1, 2), torch.zeros(1, 1, dtype=torch.float64)
@@ -412,7 +422,8 @@ def test_a_tie_is_not_safe(bound: str, row: float, name: str) -> None:
 
 @pytest.mark.parametrize("bound", ALL)
 def test_relu_ends_at_zero(bound: str) -> None:
-    """z in [-1, 0] and z in [0, 1]: ReLU(z) touches 0, so it is never proved positive, nor -ReLU(z)."""
+    """z in [-1, 0] and z in [0, 1]: ReLU(z) touches 0, so it is never proved positive, nor
+    -ReLU(z)."""
     network = mlp(1, 1, 1)
     weights = Box.point(vector(1.0, 0.0, 1.0, 0.0))
     for ends in [(-1.0, 0.0), (0.0, 1.0), (-0.0, 1.0), (-1.0, -0.0), (0.0, 0.0)]:
@@ -434,7 +445,8 @@ def test_overflow_is_not_safe(bound: str) -> None:
 
 
 def cancellations() -> Iterator[tuple[list[float], list[float], float]]:
-    """Terms whose exact sum with the offset is <= 0 but whose float sum in some order is positive."""
+    """Terms whose exact sum with the offset is <= 0 but whose float sum in some order is
+    positive."""
     big = 2.0**54
     for terms in itertools.permutations([big, -big, -1.0]):
         yield list(terms), [1.0, 1.0, 1.0], 0.5
@@ -469,7 +481,8 @@ def last_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float]
 
 
 def first_layer(terms: list[float], x: list[float]) -> tuple[Network, list[float], list[float]]:
-    """One input into all terms, which a last layer of ones adds up: a backward walk adds the weights first."""
+    """One input into all terms, which a last layer of ones adds up: a backward walk adds the
+    weights first."""
     n = len(x)
     return (
         Network((1,), (Dense(1, n, bias=False), Dense(n, 1, bias=False))),
@@ -484,7 +497,8 @@ def test_cancellation_is_never_taken_for_safety(
     bound: str,
     build: Callable[[list[float], list[float]], tuple[Network, list[float], list[float]]],
 ) -> None:
-    """2^54-scale terms that cancel: a row that is exactly <= 0 has no positive bound, however it is summed."""
+    """2^54-scale terms that cancel: a row that is exactly <= 0 has no positive bound, however it is
+    summed."""
     for terms, x, offset in cancellations():
         exact = sum(
             (Fraction(w) * Fraction(v) for w, v in zip(terms, x, strict=True)), Fraction(offset)
@@ -504,7 +518,8 @@ def test_cancellation_in_the_rows_is_never_taken_for_safety() -> None:
 
 @pytest.mark.parametrize("bound", ALL)
 def test_underflow_is_never_taken_for_safety(bound: str) -> None:
-    """x = 1e300, weights 1e-200 and -1e-200: y = -1e-100 although the product of the weights underflows to 0."""
+    """x = 1e300, weights 1e-200 and -1e-200: y = -1e-100 although the product of the weights
+    underflows to 0."""
     network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
     region = ball(vector(1e300).reshape(1, 1), 0.0)
     weights = Box.point(vector(1e-200, -1e-200))
@@ -513,7 +528,8 @@ def test_underflow_is_never_taken_for_safety(bound: str) -> None:
 
 @pytest.mark.parametrize("bound", ALL)
 def test_saturation_is_never_taken_for_safety(bound: str) -> None:
-    """tanh(x) - tanh(x / 1e17) falls to -1 + tanh(1/10) at x = -1e16, where lines of tiny slope must see it."""
+    """tanh(x) - tanh(x / 1e17) falls to -1 + tanh(1/10) at x = -1e16, where lines of tiny slope
+    must see it."""
     network = Network((1,), (Dense(1, 2, bias=False), Tanh(), Dense(2, 1, bias=False)))
     region = ball(vector(0.0).reshape(1, 1), 1e17)
     assert single(
@@ -525,7 +541,8 @@ def test_saturation_is_never_taken_for_safety(bound: str) -> None:
 
 
 def test_a_million_samples_of_a_real_network() -> None:
-    """Accepted boxes of a 784-16-10 MNIST network: 10^6 pairs (w, x), corners and attacks included, all are safe."""
+    """Accepted boxes of a 784-16-10 MNIST network: 10^6 pairs (w, x), corners and attacks included,
+    all are safe."""
     network, posterior = load_posterior(data_folder() / "posteriors" / "mnist_1x16.npz")
     x, y = mnist(12)
     problem = Problem(network, posterior, class_robust(ball(x, 0.005, clip=(0.0, 1.0)), y, 10))

@@ -1,4 +1,5 @@
-"""Campaigns: what their files may say, that nothing is computed twice or lost, and that results never contradict."""
+"""Campaigns: what their files may say, that nothing is computed twice or lost, and that results
+never contradict."""
 
 from __future__ import annotations
 
@@ -162,7 +163,8 @@ def test_yaml_says_the_same_as_toml(campaign: Path) -> None:
 
 
 def test_defaults_and_the_order_of_methods(tmp_path: Path) -> None:
-    """Cheap methods come first where a threshold lets the others be spared; else they stay as they are listed."""
+    """Cheap methods come first where a threshold lets the others be spared; else they stay as they
+    are listed."""
     plain = read_campaign(write_campaign(tmp_path, methods=None, at_least=None))
     assert plain.methods == (Concentration(),)
     asked = read_campaign(write_campaign(tmp_path, methods=None, at_least=0.95))
@@ -196,7 +198,8 @@ def test_shards_are_parts_of_a_whole(text: str) -> None:
 
 
 def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
-    """Same numbers; and from the same chunk, certificates with the bytes that `certify` would have written."""
+    """Same numbers; and from the same chunk, certificates with the bytes that `certify` would have
+    written."""
     plan = plan_of(campaign)
     job = plan.job
     with open_store(finished) as store:
@@ -229,7 +232,8 @@ def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
 
 
 def test_effort_goes_where_the_threshold_is_open(finished: Path) -> None:
-    """The second method answers exactly for the items that the first left open, and decides some of them."""
+    """The second method answers exactly for the items that the first left open, and decides some of
+    them."""
     with open_store(finished) as store:
         found = list(records(store))
     first = {(r["name"], r["index"], r["eps"]): r for r in found if '"effort":0' in r["config"]}
@@ -359,7 +363,8 @@ def test_only_shards_of_one_campaign_are_merged(finished: Path, tmp_path: Path) 
 def test_a_chunk_that_kills_its_worker_costs_one_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others that were in flight are computed again; the guilty chunk is halved down to the guilty input."""
+    """Others that were in flight are computed again; the guilty chunk is halved down to the guilty
+    input."""
     path = write_campaign(
         tmp_path, eps=[0.02], posteriors=["narrow.safetensors"], methods=["concentration"]
     )

@@ -1,4 +1,5 @@
-"""Campaigns that are killed, interrupted, run twice at once or out of room: resumed, they end like calm ones."""
+"""Campaigns that are killed, interrupted, run twice at once or out of room: resumed, they end like
+calm ones."""
 
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def test_full_and_read_only_disks(crashes: Crashes) -> None:
 
 
 def assert_one_line(said: str) -> None:
-    """What cannot be done, why, and that nothing is lost; after the line of progress, if there was time for one."""
+    """What cannot be done, why, and that nothing is lost; after the line of progress, if there was
+    time for one."""
     *_, last = said.splitlines()
     assert last.startswith("bnncert: run folder '")
     assert "cannot be written (" in last

@@ -1,4 +1,5 @@
-"""Campaigns on a Dask cluster: a scheduler and two workers, each a process of its own, one of which is killed."""
+"""Campaigns on a Dask cluster: a scheduler and two workers, each a process of its own, one of which
+is killed."""
 
 from __future__ import annotations
 

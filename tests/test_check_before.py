@@ -1,4 +1,5 @@
-"""Certificates and folders of results from before evidence was typed, of every kind: they still check.
+"""Certificates and folders of results from before evidence was typed, of every kind: they still
+check.
 
 tests/before holds one folder a case, each with its posterior, as version 0.1.0 wrote them.
 """

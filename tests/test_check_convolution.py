@@ -1,4 +1,5 @@
-"""The checker on convolutions and pools: it accepts what certify writes, and nothing that was made false."""
+"""The checker on convolutions and pools: it accepts what certify writes, and nothing that was made
+false."""
 
 from __future__ import annotations
 

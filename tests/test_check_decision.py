@@ -1,4 +1,5 @@
-"""The checker on predictive means: what is right is accepted, nothing beyond the truth is supported."""
+"""The checker on predictive means: what is right is accepted, nothing beyond the truth is
+supported."""
 
 from __future__ import annotations
 
@@ -199,7 +200,8 @@ def test_slopes_and_thresholds_are_checked(check: Any) -> None:
 
 
 def test_rows_must_be_one_class_against_all_or_one_direction(tmp_path: Path) -> None:
-    """A rival that is left out, or counted twice in the place of another, would make the label look better."""
+    """A rival that is left out, or counted twice in the place of another, would make the label look
+    better."""
     problem = problem_of("relu", "normal", "softmax")
     save_posterior(tmp_path / "p.safetensors", problem.network, problem.posterior)
     model, spec = read_model(tmp_path / "p.safetensors"), problem.specification
@@ -283,7 +285,8 @@ def test_numbers_that_overflow_say_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_that_overflow_say_nothing(tmp_path: Path) -> None:
-    """Where only the output's coefficients are too large: a NaN among the rows must not be passed over."""
+    """Where only the output's coefficients are too large: a NaN among the rows must not be passed
+    over."""
     network, region = (
         Network((1,), (Dense(1, 1, bias=False),)),
         ball(vector(1.0).reshape(1, 1), 0.1),

@@ -126,7 +126,7 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "endless header": (archive({"W0_mean.npy": npy("{" + " " * 20_000 + "}")}), "unreadable"),
     "header of broken lines": (archive({"W0_mean.npy": npy("1\n  2\n 3")}), "unreadable"),
     "header of a list": (archive({"W0_mean.npy": npy("[1, 2]")}), "unreadable"),
-    "header with more": (archive({"W0_mean.npy": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (), 'a': 1}")}),
+    "header with more": (archive({"W0_mean.npy": npy("{'descr': '<f8', 'fortran_order': False, " "'shape': (), 'a': " "1}")}),
                          "unreadable"),
     "packed unusually": (archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_BZIP2), "unreadable"),
     "text of no length": (archive({"meta.npy": array("()", "'<U0'"), "W0_mean.npy": array("(8, 1)")}), "unreadable"),

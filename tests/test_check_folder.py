@@ -181,7 +181,8 @@ def test_a_decision_answers_nothing_about_p_safe(tmp_path: Path) -> None:
 
 
 def test_words_follow_from_numbers(workshop: Workshop) -> None:
-    """A status without what it says, an answer that the bounds do not give, an error with a certificate."""
+    """A status without what it says, an answer that the bounds do not give, an error with a
+    certificate."""
     assert line(workshop, **NOTHING | {"status": "certified"}).code == "result-mismatch"
     assert line(workshop, **NOTHING | {"status": "misclassified"}).code == "result-mismatch"
     assert (
@@ -206,7 +207,8 @@ def test_words_follow_from_numbers(workshop: Workshop) -> None:
 
 
 def test_a_label_needs_a_certificate_about_that_label(workshop: Workshop) -> None:
-    """The certificate is about an interval of outputs; it could be about anything that is trivially true."""
+    """The certificate is about an interval of outputs; it could be about anything that is trivially
+    true."""
     assert line(workshop, label=0, predicted=0).code == "result-mismatch"
     for name in ("label", "predicted", "target"):  # there is but one output
         assert line(workshop, **{name: 1}).code == "malformed"

@@ -1,4 +1,5 @@
-"""The checker against the forger: whatever it supports is true, and whatever is broken gets a documented verdict."""
+"""The checker against the forger: whatever it supports is true, and whatever is broken gets a
+documented verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Certificates that were once accepted and are false, and files that once cost too much: each as it was found."""
+"""Certificates that were once accepted and are false, and files that once cost too much: each as it
+was found."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def verdict(made: Forgery, folder: Path) -> Verdict:
     return check_certificate(write(folder / "c.safetensors", made.seal()), model)
 
 
-# ---- repeated rows ---------------------------------------------------------------------------------------------------
+# ---- repeated rows -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["normal", "empirical"])
@@ -79,11 +80,12 @@ def test_a_rival_counts_once(family: str, times: int, tmp_path: Path) -> None:
     assert (found.status, found.code) == ((ACCEPT, None) if times == 1 else (ERROR, "unsupported"))
 
 
-# ---- an activation first ---------------------------------------------------------------------------------------------
+# ---- an activation first -------------------------------------------------------------------------
 
 
 def first_activation(kind: dict[str, Any], inputs: int, neurons: int = 1) -> Forgery:
-    """y = w·f(x) + b, w about -100, b about 1: surely negative at x = 1, unless the slopes of a tree have no width."""
+    """y = w·f(x) + b, w about -100, b about 1: surely negative at x = 1, unless the slopes of a
+    tree have no width."""
     net = Net((inputs,), (kind, {"type": "Dense", "inputs": inputs, "outputs": 1, "bias": True}))
     posterior = normal([-100.0] * inputs + [1.0], [0.01] * (inputs + 1))
     lower = NO_SLOPES | {"probability": (0.5).hex(), "trees": [{"row": 0, "scale": None}]}
@@ -116,7 +118,8 @@ def test_an_activation_first_has_its_width(
     "kind", [{"type": "ReLU"}, {"type": "LeakyReLU", "slope": 0.25}], ids=lambda k: k["type"]
 )
 def test_a_tree_is_about_some_neurons(kind: dict[str, Any], tmp_path: Path) -> None:
-    """Slopes of none broadcast against those of one, and the weights' part of the bound was gone."""
+    """Slopes of none broadcast against those of one, and the weights' part of the bound was
+    gone."""
     found = verdict(first_activation(kind, 1, neurons=0), tmp_path)
     assert (found.status, found.code) == (ERROR, "malformed")
 
@@ -166,7 +169,8 @@ def test_flags_are_0_or_1(tmp_path: Path) -> None:
     ("times", "code"), [(1, None), (400, None), (401, "malformed"), (5000, "unreadable")]
 )
 def test_a_region_is_cut_only_so_often(times: int, code: str | None, tmp_path: Path) -> None:
-    """More often than eight coordinates can be halved is no bisection; far more often is not even read."""
+    """More often than eight coordinates can be halved is no bisection; far more often is not even
+    read."""
     proof = NO_SLOPES | {"probability": (0.5).hex()}
     evidence = {"components": [{"weight": "0x1p0", "lower": None, "upper": None}]}
     made = asked(ONE, normal((0, 1), (0, 0)), "concentration", [[1]], evidence=evidence)
@@ -186,12 +190,13 @@ def test_a_region_is_cut_only_so_often(times: int, code: str | None, tmp_path: P
     assert found.code == code, found.message
 
 
-# ---- mixtures of what mixtures are not for ---------------------------------------------------------------------------
+# ---- mixtures of what mixtures are not for -------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_mixture_is_of_gaussians(order: tuple[int, int], tmp_path: Path) -> None:
-    """Of weight 0.01 a network that is safe, of 0.99 one that is not: P_safe is 0.01, the mean -0.98."""
+    """Of weight 0.01 a network that is safe, of 0.99 one that is not: P_safe is 0.01, the mean
+    -0.98."""
     laws = (networks((0.0, 1.0)), normal((0.0, -1.0), (0.0, 0.0)).laws[0])
     posterior = Posterior((0.01, 0.99), tuple(laws[i] for i in order), True)
     with pytest.raises(CannotCheck, match="mixtures are of Gaussians") as reason:
@@ -199,7 +204,7 @@ def test_a_mixture_is_of_gaussians(order: tuple[int, int], tmp_path: Path) -> No
     assert reason.value.code == "unsupported"
 
 
-# ---- posteriors ------------------------------------------------------------------------------------------------------
+# ---- posteriors ----------------------------------------------------------------------------------
 
 
 def archive(path: Path, activations: list[str]) -> Path:
@@ -265,7 +270,7 @@ def test_a_posterior_holds_what_it_must_and_nothing_else(tmp_path: Path) -> None
     assert stored({"b0_samples": np.ones((2, 1))}, tmp_path, "empirical") == "malformed"
 
 
-# ---- nothing unforeseen is a verdict ---------------------------------------------------------------------------------
+# ---- nothing unforeseen is a verdict -------------------------------------------------------------
 
 
 def test_a_malformed_array_is_an_error_not_a_rejection(
@@ -293,7 +298,7 @@ def test_whatever_goes_wrong_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     assert run(tmp_path / "c.safetensors", tmp_path / "p.safetensors", as_json=False) == 2
 
 
-# ---- what a file may cost --------------------------------------------------------------------------------------------
+# ---- what a file may cost ------------------------------------------------------------------------
 
 MEASURED = """
 import resource, sys
@@ -390,7 +395,8 @@ def test_an_archive_unpacks_to_little_more_than_it_is(tmp_path: Path) -> None:
 
 
 def test_layers_are_no_wider_than_the_files_that_ask_for_them(tmp_path: Path) -> None:
-    """A kernel of half the image meets it at a quarter of a million places, each with as many entries."""
+    """A kernel of half the image meets it at a quarter of a million places, each with as many
+    entries."""
     side = 900
     conv = {
         "type": "Conv2d",
@@ -477,7 +483,8 @@ def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
 def test_nothing_fails_in_a_part_that_misses_the_ball(
     at: float, accepted: bool, tmp_path: Path
 ) -> None:
-    """d - x0 - x1 > 0 on the unit disc iff d > √2; the part from (at, at) on is outside the disc, or meets it."""
+    """d - x0 - x1 > 0 on the unit disc iff d > √2; the part from (at, at) on is outside the disc,
+    or meets it."""
     net = Net((2,), ({"type": "Dense", "inputs": 2, "outputs": 1, "bias": False},))
     whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
     inner = {"probability": "0x1p0", "dimension": 1, "at": at.hex(), "below": whole, "above": whole}

@@ -1,9 +1,11 @@
-"""Mutants of the checker: each breaks one rule of `bnncert_check`, and each is caught accepting something false.
+"""Mutants of the checker: each breaks one rule of `bnncert_check`, and each is caught accepting
+something false.
 
-A mutant is the whole package, imported afresh with one piece of its text replaced. A fixed suite runs against it:
-forged certificates of tiny networks whose P_safe is known, and bounds whose exact value is known. It is killed if it
-accepts a claim that is false or that the format forbids, or if a bound lies on the wrong side; an exception kills
-nothing. The checker itself passes the suite, and accepts true claims on the same evidence.
+A mutant is the whole package, imported afresh with one piece of its text replaced. A fixed suite
+runs against it: forged certificates of tiny networks whose P_safe is known, and bounds whose exact
+value is known. It is killed if it accepts a claim that is false or that the format forbids, or if a
+bound lies on the wrong side; an exception kills nothing. The checker itself passes the suite, and
+accepts true claims on the same evidence.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ SOURCES = {
 }
 U, ETA = 2.0**-53, 2.0**-1074
 
-# A line names a module; below it: name ¦ text that occurs once in the module ¦ what takes its place.
+# A line names a module; below it: name ¦ text that occurs once in the module ¦ what takes its
+# place.
 TABLE = """
 arithmetic
 up goes down ¦ np.nextafter(x, math.inf) ¦ np.nextafter(x, -math.inf)
@@ -297,7 +300,8 @@ answers may differ ¦ _require_equal("answer", line.answer, "unsat" if holds els
 
 
 def mutants() -> Iterator[tuple[str, str, str, str]]:
-    """Name, module, original and mutated text; a line that starts with a space goes on with the one above."""
+    """Name, module, original and mutated text; a line that starts with a space goes on with the one
+    above."""
     module = ""
     for line in re.sub(r"\n +", " ", TABLE.strip()).splitlines():
         name, *texts = re.split(r" ¦ ?", line)
@@ -320,7 +324,7 @@ def never_above(value: Any, bound: Any, what: str) -> None:
     never(bool(value > bound), what)
 
 
-# ---- import of a mutant ----------------------------------------------------------------------------------------------
+# ---- import of a mutant --------------------------------------------------------------------------
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -370,13 +374,14 @@ def imported(texts: dict[str, str]) -> Iterator[Checker]:
         sys.modules.update(saved)
 
 
-# ---- certificates ----------------------------------------------------------------------------------------------------
+# ---- certificates --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Layers: (inputs, outputs) with a bias, the name of an activation, or the slope of a LeakyReLU. The posterior's
-    fields are flat: W0, b0, W1, b1, ...; several components make a mixture."""
+    """Layers: (inputs, outputs) with a bias, the name of an activation, or the slope of a
+    LeakyReLU. The posterior's fields are flat: W0, b0, W1, b1, ...; several components make a
+    mixture."""
 
     layers: tuple[Any, ...]
     components: tuple[dict[str, Any], ...]
@@ -463,7 +468,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Case:
-    """P_safe (at least, at most; None where the format forbids the certificate), false claims, and one that holds."""
+    """P_safe (at least, at most; None where the format forbids the certificate), false claims, and
+    one that holds."""
 
     name: str
     problem: Problem
@@ -527,7 +533,8 @@ def proof(t: float, own: bool = False) -> dict[str, Any]:
 def smooth(
     t: float = 3.0, point: Any = None, row: int = 0, weights: Any = (1.0,), **slopes: Any
 ) -> Evidence:
-    """Concentration; with a point also for the upper bound of every component. Slopes by the tensor's name."""
+    """Concentration; with a point also for the upper bound of every component. Slopes by the
+    tensor's name."""
     upper = None if point is None else {"row": row, "failure": proof(t)}
     tensors: dict[str, Any] = {f"c0.{name}": values for name, values in slopes.items()}
     tensors |= {} if point is None else {f"c{i}.point": point for i in range(len(weights))}
@@ -773,7 +780,8 @@ def in_two(at: float) -> Evidence:
 
 
 def tree_cases() -> Iterator[Case]:
-    """y = 1.1 - 2 relu(-x) on |x| <= 1, with neurons x and -x: not safe at x = -1, but safe wherever x >= 0."""
+    """y = 1.1 - 2 relu(-x) on |x| <= 1, with neurons x and -x: not safe at x = -1, but safe
+    wherever x >= 0."""
     proofs = {
         "only where x >= 0": leaves(0, [[1]], [[1.0]]),
         "where x >= 0, twice": leaves(0, [[1], [1]], [[1.0], [1.0]]),
@@ -876,7 +884,8 @@ def box_cases() -> Iterator[Case]:
 
 
 def form_cases() -> Iterator[Case]:
-    """Points and rows that there are not, and certificates that say something else than what holds, or nothing."""
+    """Points and rows that there are not, and certificates that say something else than what holds,
+    or nothing."""
     far, safe = Problem(LINE, fields([-1, 50]), [1], 0.1), Problem(LINE, fields([0, 1]))
     for problem in (far, replace(far, eps=200, clip=(0.0, 2.0))):
         yield Case("a point far away", problem, smooth(point=[100]), (1, 1), [(0, 0.5)])
@@ -903,7 +912,8 @@ def form_cases() -> Iterator[Case]:
 
 
 def predictive_cases() -> Iterator[Case]:
-    """softmax of logits (3, 0) and (2, 1, 1): rivals that repeat or are left out would change it."""
+    """softmax of logits (3, 0) and (2, 1, 1): rivals that repeat or are left out would change
+    it."""
     two, three = ((1, 2),), ((1, 3),)
     share, lead = math.exp(3) / (math.exp(3) + 1), math.tanh(1.5)
     near = share - 1e-3, share + 1e-3
@@ -977,7 +987,8 @@ def network_cases() -> Iterator[Case]:
 
 
 def width_cases() -> Iterator[Case]:
-    """y = -100 relu(x) + 1 about x = 1: surely negative, unless slopes of no width make the weights vanish."""
+    """y = -100 relu(x) + 1 about x = 1: surely negative, unless slopes of no width make the weights
+    vanish."""
     for layers, shape in ((("ReLU", (1, 1)), (0,)), ((0.25, (1, 1)), (0,))):
         flat = np.zeros(shape)
         evidence = smooth(lower_slopes0=flat, upper_slopes0=flat)
@@ -1018,7 +1029,7 @@ def cases() -> list[Case]:
     return [one for group in groups for one in group()]
 
 
-# ---- the suite -------------------------------------------------------------------------------------------------------
+# ---- the suite -----------------------------------------------------------------------------------
 
 
 def exact(values: Any) -> list[Fraction]:
@@ -1034,7 +1045,8 @@ def random_floats(seed: int, *shape: int) -> NDArray[np.float64]:
 
 
 def sums(checker: Checker) -> None:
-    """Dot products in the order that loses most, at the bottom of the range, and where everything cancels."""
+    """Dot products in the order that loses most, at the bottom of the range, and where everything
+    cancels."""
     ar, tiny, lost = checker.arithmetic, np.full((2, 100), -(2.0**-538)), np.full((2, 4096), -U)
     lost[:, 0] = -1
     pairs = [(np.asfortranarray(lost), np.ones(4096)), (tiny, np.full(100, 2.0**-537))]
@@ -1117,7 +1129,8 @@ def activation_lines(checker: Checker) -> None:
 
 
 def steps(checker: Checker) -> None:
-    """One step back: rows·z is at least new rows·h + constant at every corner, with the worst weights there."""
+    """One step back: rows·z is at least new rows·h + constant at every corner, with the worst
+    weights there."""
     li = checker.linear
     for seed, shift in product(range(4), (0.0, 4.0, -4.0)):
         h = np.sort(random_floats(seed, 2, 2) + shift, 0) * (
@@ -1221,7 +1234,8 @@ def graphs(checker: Checker) -> None:
 
 
 def _images(checker: Checker) -> None:
-    """Of an image a + w·x + v·x, x in [1, 2] and a in [3, 4]: at least 3 - E|..|, with both noises."""
+    """Of an image a + w·x + v·x, x in [1, 2] and a in [3, 4]: at least 3 - E|..|, with both
+    noises."""
     layers, shape = checker.layers, (1, 1, 1)
     convolutions = [layers.Conv(shape, 1, (1, 1), (1, 1), (0, 0), False, k, k) for k in range(2)]
     relu, add = layers.Activation("ReLU", 0.0, 1, 2), layers.Add(shape, 3)
@@ -1262,7 +1276,8 @@ def _forks(checker: Checker) -> None:
 
 
 def _off(checker: Checker) -> None:
-    """y = relu(z) + v z + 1, z about -5 and v ~ N(0, 1): fails with probability Q(1/5), although the ReLU is off."""
+    """y = relu(z) + v z + 1, z about -5 and v ~ N(0, 1): fails with probability Q(1/5), although
+    the ReLU is off."""
     layers = checker.layers
     first, second = layers.Dense(1, 1, False, 0, 0), layers.Dense(1, 1, False, 1, 2)
     nodes = (first, layers.Activation("ReLU", 0.0, 1, 1), second, layers.Add((1,), 3))
@@ -1308,7 +1323,8 @@ MEANINGS = {"label": 0, "rivals": 0, "lead": -1}  # with the least that each can
 
 @cache
 def true_means() -> dict[str, mpf]:
-    """∫ v(s) dP(s) from above, by steps of 1/200: rows at least m - sL with probability P(s) = 1 - fails - 2 Q(s)."""
+    """∫ v(s) dP(s) from above, by steps of 1/200: rows at least m - sL with probability P(s) = 1 -
+    fails - 2 Q(s)."""
     grid = [mpf(k) / 200 for k in range(1601)]
     held = [max(mpf(0), 1 - mpf(FAILS) - 2 * upper_tail(float(s))) for s in grid]
     found = [
@@ -1335,7 +1351,8 @@ def _shares(margins: list[mpf]) -> dict[str, mpf]:
 
 
 def means(checker: Checker) -> None:
-    """Predictive means where the truth is known: levels by quadrature, moments and a mean by hand."""
+    """Predictive means where the truth is known: levels by quadrature, moments and a mean by
+    hand."""
     found = np.array(MARGINS), np.array(SLOPES)
     for name, floor in MEANINGS.items():
         bound = checker.predictive.layered(
@@ -1352,7 +1369,8 @@ def means(checker: Checker) -> None:
 
 
 def _moments(checker: Checker) -> None:
-    """y = -relu(w), w ~ N(0, 1): E y = -1/sqrt(2π) with thresholds so small that the hidden event mostly fails."""
+    """y = -relu(w), w ~ N(0, 1): E y = -1/sqrt(2π) with thresholds so small that the hidden event
+    mostly fails."""
     layers = checker.layers
     dense, relu = layers.Dense(1, 1, False, 0), layers.Activation("ReLU", 0.0, 1, 1)
     last = layers.Dense(1, 1, False, 1)
@@ -1457,7 +1475,8 @@ def masses(checker: Checker) -> None:
 def _mass_holds(
     checker: Checker, family: str, law: list[Any], lower: Any, upper: Any, known: Any = ()
 ) -> None:
-    """Of the box and of each weight; `known` are the weights' probabilities where they are floats."""
+    """Of the box and of each weight; `known` are the weights' probabilities where they are
+    floats."""
     l, u, *arrays = (np.array(values, float) for values in (lower, upper, *law))
     names, box = checker.model.FIELDS[family], checker.mass.WeightBox(l, u)
     posterior = checker.model.Posterior(family, dict(zip(names, arrays, strict=True)))
@@ -1512,7 +1531,8 @@ def unions(checker: Checker) -> None:
 
 NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}
 RIVAL = {"label": 0, "predicted": 0, "target": 1}
-# By the case whose true claim they repeat: what a line says besides, and changes that must not be accepted.
+# By the case whose true claim they repeat: what a line says besides, and changes that must not be
+# accepted.
 LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "a true claim": (
         {"lower": 0.9, "upper": 1.0, "status": "certified"},
@@ -1586,7 +1606,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             check(checker)
 
 
-# ---- tests -----------------------------------------------------------------------------------------------------------
+# ---- tests ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -1631,7 +1651,8 @@ def test_the_mutant_is_killed(module: str, original: str, mutated: str, folder: 
         run_suite(checker, folder)
 
 
-# Defects that were once there and that more than one line now keeps out: by name the module, its text and what it was.
+# Defects that were once there and that more than one line now keeps out: by name the module, its
+# text and what it was.
 DEFECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "widths that start at 0": (
         (

@@ -1,4 +1,5 @@
-"""Empirical posteriors: enumeration against the truth, their files, and the checker on certificates of networks."""
+"""Empirical posteriors: enumeration against the truth, their files, and the checker on certificates
+of networks."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_a_tie_is_unsafe() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_never_beyond_dense_sampling_of_the_region(seed: int) -> None:
-    """A network that some sampled point breaks is not verified, and a refuted one is broken at its point."""
+    """A network that some sampled point breaks is not verified, and a refuted one is broken at its
+    point."""
     generator = torch.Generator().manual_seed(seed)
     network = mlp(3, 6, 3)
     samples = normals(12, network.size, generator=generator)
@@ -150,7 +152,8 @@ def test_bad_samples_are_refused(samples: Tensor) -> None:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Callable[..., Verdict]:
-    """The verdict on the certificate of four networks (0 and 1 safe, 2 and 3 not) after changes of its evidence."""
+    """The verdict on the certificate of four networks (0 and 1 safe, 2 and 3 not) after changes of
+    its evidence."""
     problem = scaled(3.0, 2.5, 1.0, 1.5)
     save_posterior(tmp_path / "p.safetensors", LINE, problem.posterior)
     model = read_model(tmp_path / "p.safetensors")

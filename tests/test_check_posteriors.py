@@ -77,7 +77,8 @@ def test_odd_intervals_have_the_mass_they_should(family: str, side: int) -> None
 
 
 def test_tiny_slopes_of_a_sigmoid_are_sound() -> None:
-    """Where the point of equal slopes is too far out to be computed, a line below everything is taken."""
+    """Where the point of equal slopes is too far out to be computed, a line below everything is
+    taken."""
     with ctx.workprec(BITS):
         lines = [
             _curve_intercept(KINDS[kind].curve, 1, 2.0**-200, -100.0, 100.0)
@@ -234,7 +235,8 @@ NOT_PAIRS: dict[str, Any] = {
 
 
 def seen(*layers: Header, folder: Path, shape: tuple[int, ...] = (1, 3, 3)) -> str | None:
-    """The code with which a network on images is refused, whose tensor is of the size that its convolution says."""
+    """The code with which a network on images is refused, whose tensor is of the size that its
+    convolution says."""
     size = next(layer for layer in layers if layer["type"] == "Conv2d").get("kernel")
     known = isinstance(size, list) and all(type(n) is int and n >= 0 for n in size)
     weights = np.ones((1, 1, *(size if known else (2, 2))))

@@ -1,4 +1,5 @@
-"""The checker on branch and bound: its leaves, their cover, multipliers and common noise, and what tampering does."""
+"""The checker on branch and bound: its leaves, their cover, multipliers and common noise, and what
+tampering does."""
 
 from __future__ import annotations
 
@@ -363,7 +364,8 @@ def a_tree(problems: Iterator[Problem]) -> tuple[Problem, Certificate]:
 def test_common_noise_is_for_dense_layers_of_independent_weights(
     problems: Any, tmp_path: Path
 ) -> None:
-    """A scale in a certificate of correlated weights, or of a convolution, is more than the checker knows."""
+    """A scale in a certificate of correlated weights, or of a convolution, is more than the checker
+    knows."""
     problem, certificate = a_tree(problems())
     save_posterior(tmp_path / "p.safetensors", problem.network, problem.posterior)
     certificate.header["evidence"]["components"][0]["lower"]["trees"][0]["scale"] = (1.0).hex()

@@ -1,4 +1,5 @@
-"""The checker against exact arithmetic and brute force: never on the wrong side, and it accepts what bnncert writes."""
+"""The checker against exact arithmetic and brute force: never on the wrong side, and it accepts
+what bnncert writes."""
 
 from __future__ import annotations
 
@@ -74,11 +75,12 @@ def _as_the_checker_runs() -> Iterator[None]:
         yield
 
 
-# ---- problems, forged certificates and exact evaluation --------------------------------------------------------------
+# ---- problems, forged certificates and exact evaluation ------------------------------------------
 
 
 def exact_rows(problem: Problem, weights: Tensor, x: Tensor) -> list[Any]:
-    """C y + d of one network at one point of the first input: rational, or 60 digits where a curve enters."""
+    """C y + d of one network at one point of the first input: rational, or 60 digits where a curve
+    enters."""
     network, spec = problem.network, problem.specification
     number: Any = (
         mpf if any(isinstance(layer, Tanh | Sigmoid) for layer in network.layers) else Fraction
@@ -124,7 +126,8 @@ def forged(
 
 
 def verdict(folder: Path, problem: Problem, certificate: Certificate) -> Verdict:
-    """What the checker says of the certificate beside the problem's posterior, both read from files."""
+    """What the checker says of the certificate beside the problem's posterior, both read from
+    files."""
     bnncert.save_posterior(folder / "posterior.safetensors", problem.network, problem.posterior)
     certificate.write(folder / "certificate.safetensors")
     return check_certificate(
@@ -142,7 +145,8 @@ def one_box(step: float = 1.0) -> Evidence:
 def proof(
     problem: Problem, prefix: str, t: float, rows: int, slopes: Any, own: Any = None
 ) -> Evidence:
-    """A proof with slopes(*shape) for every activation, and own(*shape) for those of the output rows."""
+    """A proof with slopes(*shape) for every activation, and own(*shape) for those of the output
+    rows."""
     tensors = {}
     for k, layer in enumerate(problem.network.layers):
         if not isinstance(layer, Dense | Flatten):
@@ -175,7 +179,8 @@ def as_explicit_box(problem: Problem) -> Problem:
 
 
 def with_margin(problem: Problem, margin: float) -> Problem:
-    """The offsets moved so that the central network's rows are `margin` at the clean input; labels become right."""
+    """The offsets moved so that the central network's rows are `margin` at the clean input; labels
+    become right."""
     spec = problem.specification
     if spec.labels is not None:
         labels = problem.predictions()
@@ -186,7 +191,7 @@ def with_margin(problem: Problem, margin: float) -> Problem:
     return replace(problem, specification=replace(spec, offsets=offsets))
 
 
-# ---- arithmetic and tails --------------------------------------------------------------------------------------------
+# ---- arithmetic and tails ------------------------------------------------------------------------
 
 
 def trap_vectors(kind: str, rng: Random) -> tuple[Array, Array]:
@@ -213,7 +218,8 @@ def trap_vectors(kind: str, rng: Random) -> tuple[Array, Array]:
     "kind", ["plain", "wild", "cancelling", "subnormal", "underflowing", "zero"]
 )
 def test_sums_and_products_are_never_on_the_wrong_side(kind: str) -> None:
-    """Strictly: a row of exactly 0 must come out negative. And within 4γ and 16 (n + 16) η of the truth."""
+    """Strictly: a row of exactly 0 must come out negative. And within 4γ and 16 (n + 16) η of the
+    truth."""
     rng = np.random.default_rng(7)
     for _ in range(60):
         a, b = trap_vectors(kind, rng)
@@ -293,7 +299,7 @@ def test_tails_from_the_table_enclose_the_truth() -> None:
         assert at > 12 or high - low <= 2.0**-46 * truth
 
 
-# ---- mass ------------------------------------------------------------------------------------------------------------
+# ---- mass ----------------------------------------------------------------------------------------
 
 
 def interval_probability(fields: Fields, family: str, l: float, u: float) -> mpf:
@@ -390,7 +396,8 @@ def test_a_deterministic_weight_is_inside_or_not(family: str) -> None:
 
 
 def union_probability(fields: list[Fields], family: str, boxes: list[Array]) -> mpf:
-    """P(w in some box [d, 2]): the sum over the grid of all their ends; a fixed weight is a grid of one point."""
+    """P(w in some box [d, 2]): the sum over the grid of all their ends; a fixed weight is a grid of
+    one point."""
     axes = []
     for i, posterior in enumerate(law(family, [weight]) for weight in fields):
         ends = sorted({float(end) for box in boxes for end in box[i]})
@@ -413,7 +420,8 @@ def union_probability(fields: list[Fields], family: str, boxes: list[Array]) -> 
 
 @pytest.mark.parametrize("family", ["normal", "uniform", "laplace"])
 def test_unions_are_never_above_the_exact_oracle(family: str) -> None:
-    """All intersections: exact. Even depth: at most it. Odd depth would overshoot, so the oracle can tell."""
+    """All intersections: exact. Even depth: at most it. Odd depth would overshoot, so the oracle
+    can tell."""
     rng, overshot = np.random.default_rng(5), 0
     for k in range(40):
         fields = [random_fields(family, rng, fixed=k % 4 == 3 and i == 1) for i in range(1 + k % 2)]
@@ -468,7 +476,8 @@ def test_disjoint_cells_add_up_and_others_are_refused(family: str) -> None:
 
 
 def test_a_truncated_normal_of_no_width_is_an_atom() -> None:
-    """low = high with std > 0 is a point mass, which touching cells would count twice: 1.37 in all."""
+    """low = high with std > 0 is a point mass, which touching cells would count twice: 1.37 in
+    all."""
     weights = [
         {"mean": 0.0, "std": 1.0, "low": low, "high": high}
         for low, high in ((-5.0, 5.0), (0.5, 0.5))
@@ -480,7 +489,7 @@ def test_a_truncated_normal_of_no_width_is_an_atom() -> None:
         cells_mass(law("truncated-normal", weights), cells, {(1, 0): 1})
 
 
-# ---- activations -----------------------------------------------------------------------------------------------------
+# ---- activations ---------------------------------------------------------------------------------
 
 
 SPECIAL_INTERVALS = [
@@ -512,7 +521,8 @@ def points(kind: str, l: float, u: float, slopes: list[float], rng: Random) -> l
     [("ReLU", 0.0), ("LeakyReLU", 0.01), ("LeakyReLU", 0.3), ("Tanh", None), ("Sigmoid", None)],
 )
 def test_activations_never_leave_their_lines(kind: str, alpha: float | None) -> None:
-    """Whatever the slopes in [0, 1]; the default ones are in [0, 1]; the image holds every value."""
+    """Whatever the slopes in [0, 1]; the default ones are in [0, 1]; the image holds every
+    value."""
     rng, activation = np.random.default_rng(8), Activation(kind, alpha, 1, 1)
     center, radius = rng.normal(0, 4, 60), 10 ** rng.uniform(-9, 1.5, 60)
     l, u = np.array([*SPECIAL_INTERVALS, *zip(center - radius, center + radius, strict=True)]).T
@@ -535,7 +545,7 @@ def test_activations_never_leave_their_lines(kind: str, alpha: float | None) -> 
                     assert below <= f <= above, (l[i], u[i], float(slopes[i]))
 
 
-# ---- linear bounds over boxes of weights -----------------------------------------------------------------------------
+# ---- linear bounds over boxes of weights ---------------------------------------------------------
 
 
 def checked_bounds(folder: Path, problem: Problem, box: Box) -> Array:
@@ -564,7 +574,8 @@ def checked_bounds(folder: Path, problem: Problem, box: Box) -> Array:
 def test_row_bounds_hold_in_exact_arithmetic_and_match_the_prover(
     norm_name: str, tmp_path: Path
 ) -> None:
-    """At the worst of 256 sampled (w, x) and at two others; at most 1e-9 below the prover's on these seeds."""
+    """At the worst of 256 sampled (w, x) and at two others; at most 1e-9 below the prover's on
+    these seeds."""
     for seed in range(60):
         problem = random_problem(seed, norm=norm_name if norm_name != "box" else "linf", batch=1)
         problem = as_explicit_box(problem) if norm_name == "box" else problem
@@ -607,11 +618,12 @@ def test_regions_are_rounded_outward() -> None:
             )
 
 
-# ---- concentration against brute force -------------------------------------------------------------------------------
+# ---- concentration against brute force -----------------------------------------------------------
 
 
 def gaussian_problem(seed: int) -> Problem:
-    """Independent, correlated or a mixture of both; some safe at the clean input by up to 4/3, some unsafe."""
+    """Independent, correlated or a mixture of both; some safe at the clean input by up to 4/3, some
+    unsafe."""
     problem = random_problem(seed, batch=1)
     independent, shared = wider(problem, seed).posterior, correlated(problem, seed).posterior
     posterior = (independent, shared, Mixture((0.375, 0.625), (independent, shared)))[seed % 3]
@@ -621,7 +633,8 @@ def gaussian_problem(seed: int) -> Problem:
 def slopes_of(
     problem: Problem, part: Posterior, prefix: str, style: int, generator: torch.Generator
 ) -> Evidence:
-    """Slopes at random, all 1 but the rows', or the prover's (optimised); the threshold is random."""
+    """Slopes at random, all 1 but the rows', or the prover's (optimised); the threshold is
+    random."""
     t, anything = (
         float(0.1 + 5.9 * uniform(1, generator=generator)),
         partial(uniform, generator=generator),
@@ -649,7 +662,8 @@ def slopes_of(
 
 
 def supported(folder: Path, problem: Problem, seed: int, row: int) -> tuple[float, float]:
-    """What the checker supports with slopes of the seed's style, refuting `row` at the clean input."""
+    """What the checker supports with slopes of the seed's style, refuting `row` at the clean
+    input."""
     spec, posterior, generator = (
         problem.specification,
         problem.posterior,
@@ -675,7 +689,8 @@ def supported(folder: Path, problem: Problem, seed: int, row: int) -> tuple[floa
 
 @pytest.mark.parametrize("block", range(3))
 def test_concentration_is_never_above_brute_force(block: int, tmp_path: Path) -> None:
-    """Random thresholds and slopes, wrong ones for ReLUs that are off too: both bounds hold for sampled networks."""
+    """Random thresholds and slopes, wrong ones for ReLUs that are off too: both bounds hold for
+    sampled networks."""
     told = [0, 0]
     for seed in range(200 * block, 200 * block + 45):
         problem = gaussian_problem(seed)
@@ -691,7 +706,8 @@ def test_concentration_is_never_above_brute_force(block: int, tmp_path: Path) ->
 
 @pytest.mark.parametrize("norm_name", ["linf", "l2", "l1"])
 def test_one_layer_against_the_exact_adversary(norm_name: str, tmp_path: Path) -> None:
-    """Without hidden layers the adversary's minimum over a ball is a formula: A·c + b - eps |A|_dual."""
+    """Without hidden layers the adversary's minimum over a ball is a formula: A·c + b - eps
+    |A|_dual."""
     told = 0
     for seed in range(45):
         problem = random_problem(seed, norm=norm_name, batch=1, dense=1)
@@ -726,13 +742,14 @@ def test_a_relu_that_is_off_has_no_other_line_than_zero(noise: float, tmp_path: 
     )
 
 
-# ---- completeness ----------------------------------------------------------------------------------------------------
+# ---- completeness --------------------------------------------------------------------------------
 
 
 def certified(
     folder: Path, problem: Problem, method: Method, seed: int, file: Path | None = None
 ) -> list[Any]:
-    """The headers of the certificates that the method writes: accepted, every one, with what is supported to 1e-6."""
+    """The headers of the certificates that the method writes: accepted, every one, with what is
+    supported to 1e-6."""
     posterior, path, headers = (
         file or folder / "posterior.safetensors",
         folder / "certificate.safetensors",
@@ -768,7 +785,8 @@ def in_family(problem: Problem, family: str) -> Problem:
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_certificates_of_boxes_are_accepted(bound: str, tmp_path: Path) -> None:
-    """Every family, norm, specification and method; networks that flatten, end in an activation, lack a bias."""
+    """Every family, norm, specification and method; networks that flatten, end in an activation,
+    lack a bias."""
     options: dict[str, Any] = {"budget": 16, "bound": bound}
     twice = GIE(
         samples=3, rho=0.7, zero_gradient_only=True, walk="bisection", mean_first=False, **options
@@ -837,7 +855,8 @@ def test_certificates_of_concentration_are_accepted(effort: int, tmp_path: Path)
 
 @pytest.mark.parametrize("method", [Sampling(samples=2), Concentration(upper=True)])
 def test_certain_claims_and_npz_files_are_accepted(method: Method, tmp_path: Path) -> None:
-    """A posterior without noise is safe with probability exactly 1; an .npz is read like a .safetensors."""
+    """A posterior without noise is safe with probability exactly 1; an .npz is read like a
+    .safetensors."""
     rng, path = np.random.default_rng(9), tmp_path / "posterior.npz"
     for noise, activation in product((0.0, 0.02), ("relu", "leaky_relu", "tanh", "sigmoid")):
         arrays = {
@@ -869,13 +888,14 @@ def test_a_mass_that_nearly_underflows_is_not_claimed_or_accepted(tmp_path: Path
     certified(tmp_path, problem, Sampling(samples=1), 0)
 
 
-# ---- float traps -----------------------------------------------------------------------------------------------------
+# ---- float traps ---------------------------------------------------------------------------------
 
 
 def fixed(
     network: Network, weights: list[float], x: list[float], offset: float = 0.0, **options: Any
 ) -> Problem:
-    """A network without noise, safe iff row·outputs (their sum) plus `offset` is positive on a ball around x."""
+    """A network without noise, safe iff row·outputs (their sum) plus `offset` is positive on a ball
+    around x."""
     rows = vector(*options.pop("row", [1.0] * network.outputs)).reshape(1, 1, -1)
     region = ball(vector(*x).unsqueeze(0), options.pop("eps", 0.0), **options)
     posterior = Normal(vector(*weights), torch.zeros(len(weights), dtype=torch.float64))
@@ -885,7 +905,8 @@ def fixed(
 def barely_unsafe(
     network: Network, weights: list[float], x: list[float], slack: float = 0.0, **row: Any
 ) -> Problem:
-    """The offset is the largest float that leaves the row at most 0 at x (`slack` more, if given)."""
+    """The offset is the largest float that leaves the row at most 0 at x (`slack` more, if
+    given)."""
     (exact,) = exact_rows(fixed(network, weights, x, **row), vector(*weights), vector(*x))
     least = float(exact)
     least = least if type(exact)(least) >= exact else math.nextafter(least, math.inf)
@@ -895,7 +916,8 @@ def barely_unsafe(
 @pytest.mark.parametrize("kind", ["plain", "wild", "cancelling", "subnormal", "underflowing"])
 @pytest.mark.parametrize("form", ["many inputs", "many outputs", "hidden"])
 def test_no_trap_of_float_arithmetic_is_accepted(kind: str, form: str, tmp_path: Path) -> None:
-    """Rows that are 0 or a hair less in exact arithmetic, positive in float64; with some slack they are accepted."""
+    """Rows that are 0 or a hair less in exact arithmetic, positive in float64; with some slack they
+    are accepted."""
     rng, deceived = np.random.default_rng(10), 0
     for _ in range(10):
         a, x = (v.tolist() for v in trap_vectors(kind, rng))
@@ -996,7 +1018,8 @@ def test_a_box_that_rounds_to_a_point_has_no_mass(tmp_path: Path) -> None:
 
 
 def test_a_slope_at_the_end_of_arbs_precision_is_not_believed(tmp_path: Path) -> None:
-    """atanh of a ball that holds 1 is NaN, and Python's min() would drop it: the sigmoid's line would rise by 1e-37.
+    """atanh of a ball that holds 1 is NaN, and Python's min() would drop it: the sigmoid's line
+    would rise by 1e-37.
 
     y = sigmoid(x) - 2^-82 (sigmoid(2^-46 x) - 1/2) - 1e-37 on [-200, -30] is -3.2e-38 at x = -89.
     """
@@ -1017,7 +1040,8 @@ def test_a_slope_at_the_end_of_arbs_precision_is_not_believed(tmp_path: Path) ->
 
 
 def lines_on_narrower_intervals(seed: int, moved: float) -> Problem:
-    """Lines of curves and leaky ReLUs on narrower intervals may do worse; here checker and prover differ."""
+    """Lines of curves and leaky ReLUs on narrower intervals may do worse; here checker and prover
+    differ."""
     problem = random_problem(seed, norm="linf", batch=1)
     spec = problem.specification
     offsets = spec.offsets + moved * (torch.arange(spec.offsets.shape[1]) == 0)

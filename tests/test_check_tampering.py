@@ -1,8 +1,10 @@
-"""Tampering: over 10,000 changed certificates, and the checker accepts none whose claim is not provably true still.
+"""Tampering: over 10,000 changed certificates, and the checker accepts none whose claim is not
+provably true still.
 
-Two kinds of change: single bits of the file, and changes of meaning after which every digest is made anew, so that only
-the mathematics can object. Most problems here have two Gaussian weights, so P_safe of any changed question is an
-integral over the first of them, computed below without anything of the checker.
+Two kinds of change: single bits of the file, and changes of meaning after which every digest is
+made anew, so that only the mathematics can object. Most problems here have two Gaussian weights, so
+P_safe of any changed question is an integral over the first of them, computed below without
+anything of the checker.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ RELU = ReLU()
 
 @dataclass(frozen=True)
 class Tiny:
-    """Two Gaussian weights, or a mixture of such pairs; linear: y = w·x, hidden: y = w2 f(w1 x), classes: y = w x."""
+    """Two Gaussian weights, or a mixture of such pairs; linear: y = w·x, hidden: y = w2 f(w1 x),
+    classes: y = w x."""
 
     kind: str
     components: tuple[tuple[float, Pair, Pair], ...]  # weight, means, standard deviations
@@ -93,7 +96,8 @@ class Tiny:
         )
 
     def probability(self, points: Array, rows: Array, offsets: Array) -> float:
-        """P(every row is positive at every point): rows are linear in w2 given w1, so the safe w2 are an interval."""
+        """P(every row is positive at every point): rows are linear in w2 given w1, so the safe w2
+        are an interval."""
         total = 0.0
         for weight, mean, std in self.components:
             ends = [mean[0] - REACH * std[0], mean[0] + REACH * std[0]]
@@ -132,7 +136,8 @@ class Tiny:
 
 @dataclass(frozen=True)
 class Wide(Tiny):
-    """Twelve weights, the boxes of which the prover unites by inclusion-exclusion; P_safe is not known."""
+    """Twelve weights, the boxes of which the prover unites by inclusion-exclusion; P_safe is not
+    known."""
 
     @property
     def network(self) -> Network:
@@ -146,7 +151,8 @@ class Wide(Tiny):
 
 @dataclass
 class Draft:
-    """A certificate on the desk, with the posterior it is checked against and the bounds that its evidence supports."""
+    """A certificate on the desk, with the posterior it is checked against and the bounds that its
+    evidence supports."""
 
     header: dict[str, Any]
     tensors: dict[str, Array]
@@ -205,7 +211,8 @@ class Draft:
         return bytes(save(self.tensors, {"bnncert": json.dumps(self.header)}))
 
     def corners(self) -> tuple[Array, Array]:
-        """Points whose hull holds the region, and points of it: the same, except for discs and clipped balls."""
+        """Points whose hull holds the region, and points of it: the same, except for discs and
+        clipped balls."""
         region, x = self.header["region"], self.tensors["x"]
         if region["norm"] in ("box", "linf") or len(x) == 1:
             points = np.array(list(product(*np.stack(self.box, 1))))
@@ -260,7 +267,8 @@ class Desk:
         return verdict
 
     def answer(self, draft: Draft) -> Pair | None:
-        """Bounds of P_safe, up to the error of the quadrature; None where it is not known or not defined."""
+        """Bounds of P_safe, up to the error of the quadrature; None where it is not known or not
+        defined."""
         if draft.question not in self.answers:
             known = draft.tiny.components and (draft.eps or 0.0) >= 0
             rows, offsets = draft.tensors["rows"], draft.tensors["offsets"]
@@ -273,8 +281,8 @@ class Desk:
         return self.answers[draft.question]
 
     def true(self, bounds: Pair, changed: Draft, draft: Draft) -> bool:
-        """Whether lower <= P_safe <= upper of the changed question: by its answer, or because it claims less of the
-        same question than the draft does, which was certified."""
+        """Whether lower <= P_safe <= upper of the changed question: by its answer, or because it
+        claims less of the same question than the draft does, which was certified."""
         answer = self.answer(changed)
         by_answer = (
             answer and bounds[0] <= answer[0] + QUADRATURE and bounds[1] >= answer[1] - QUADRATURE
@@ -436,7 +444,8 @@ def leave_parent(d: Draft, r: Random) -> object:
 
 
 def edit_cells(d: Draft, r: Random) -> object:
-    """A cell twice, with another parent, with fewer cuts or with others; or another weight between two cells."""
+    """A cell twice, with another parent, with fewer cuts or with others; or another weight between
+    two cells."""
     union, (a, b) = d.header["evidence"]["union"], r.normal(0, 0.05, 2).tolist()
     if not (cells := union.get("cells")):
         return False
@@ -589,7 +598,8 @@ CONCENTRATION: dict[str, Change] = {
     "upper bound": edit_upper,
     "concentration as boxes": lambda d, _: d.header.update(kind="boxes"),
 }
-# What a change leads to, None being acceptance; where nothing is said to anything, as long as it is true.
+# What a change leads to, None being acceptance; where nothing is said to anything, as long as it is
+# true.
 OUTCOMES: dict[str | None, tuple[str, ...]] = {
     None: ("claim as supported", "claim weaker", "hints"),
     "probability-too-high": ("claim up by ulps", "claim up"),
@@ -611,7 +621,8 @@ OUTCOMES: dict[str | None, tuple[str, ...]] = {
 def base(
     tiny: Tiny, spec: Specification, method: Method, folder: Path, rule: str | None = None
 ) -> Draft:
-    """The certificate that the prover writes; with another rule of union its claim is what that rule supports."""
+    """The certificate that the prover writes; with another rule of union its claim is what that
+    rule supports."""
     found = certify(Problem(tiny.network, tiny.posterior, spec), method)[0].certificate
     assert found is not None
     found.write(folder / "base.safetensors")
@@ -699,7 +710,8 @@ def test_the_truth_is_known() -> None:
 
 
 def test_flipped_bits(bases: dict[str, Draft], tmp_path: Path) -> None:
-    """What is accepted with a bit flipped speaks of the same question, and what it claims is true."""
+    """What is accepted with a bit flipped speaks of the same question, and what it claims is
+    true."""
     desk, random = Desk(tmp_path), np.random.default_rng(0)
     for name, draft in bases.items():
         content = draft.sealed(desk.model(draft.tiny))
@@ -715,7 +727,8 @@ def test_flipped_bits(bases: dict[str, Draft], tmp_path: Path) -> None:
 
 
 def test_changed_meaning(bases: dict[str, Draft], tmp_path: Path) -> None:
-    """With all digests made anew what is accepted is true, and so is whatever the checker says is supported."""
+    """With all digests made anew what is accepted is true, and so is whatever the checker says is
+    supported."""
     desk, seen, false = Desk(tmp_path), set[tuple[bytes, Tiny]](), 0
     for name, draft in bases.items():
         evidence = BOXES if draft.header["kind"] == "boxes" else CONCENTRATION

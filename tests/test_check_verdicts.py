@@ -28,7 +28,8 @@ def test_certificates_are_accepted_with_all_that_is_known(name: str, workshop: W
     assert 0 < verdict.seconds < SECONDS
 
 
-# Edits by the code they lead to: the certificate, where in its header or tensors, and the new value; "" is acceptance.
+# Edits by the code they lead to: the certificate, where in its header or tensors, and the new
+# value; "" is acceptance.
 STEPS, CUTS, PARENT, APART = (
     f"evidence/{place}"
     for place in ("boxes/0/steps", "union/cells/0/cuts", "union/cells/0/parent", "union/separators")

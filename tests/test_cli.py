@@ -1,4 +1,5 @@
-"""The command line: what it writes, and one clear line with exit code 2 for everything a user can get wrong."""
+"""The command line: what it writes, and one clear line with exit code 2 for everything a user can
+get wrong."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """A small posterior, images with labels (its own predictions, so that they are right), regression inputs."""
+    """A small posterior, images with labels (its own predictions, so that they are right),
+    regression inputs."""
     generator = torch.Generator().manual_seed(0)
     network = mlp(4, 6, 3)
     posterior = Normal(
@@ -85,7 +87,8 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def property_file(path: Path, x: np.ndarray, eps: float, label: int, rest: str = "") -> None:
-    """Class `label` on a box around x, the way competitions write it: a counterexample is any other class."""
+    """Class `label` on a box around x, the way competitions write it: a counterexample is any other
+    class."""
     names = [f"X_{i}" for i in range(len(x))] + [f"Y_{j}" for j in range(3)]
     text = "".join(f"(declare-const {name} Real)\n" for name in names)
     text += "".join(
@@ -205,7 +208,8 @@ def accepted(run: Run, folder: Path, posterior: Path) -> bool:
 
 
 def test_several_radii(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
-    """A row for each input and radius, the same as with each radius alone; certificates do not overwrite each other."""
+    """A row for each input and radius, the same as with each radius alone; certificates do not
+    overwrite each other."""
     base = ["certify", files["p"], "--inputs", files["x"], "--select", "1:4", "--upper", "--eps"]
     code, text, _ = run(*base, "0.001,0.01,0.1", "--out", tmp_path / "out")
     assert code == 0
@@ -272,7 +276,8 @@ def test_thresholds(run: Run, files: dict[str, Path]) -> None:
 
 
 def test_questions_from_files(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
-    """The file states the counterexample: unsat if the class stands, sat if another one is claimed."""
+    """The file states the counterexample: unsat if the class stands, sat if another one is
+    claimed."""
     base = [
         "certify",
         files["p"],
@@ -327,7 +332,8 @@ def test_files_of_several_boxes(
 def test_of_a_conjunction_only_a_lower_bound_is_shown(
     family: str, run: Run, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Unsafe only if class 0 falls behind both others: an upper bound of the chosen row would be wrong."""
+    """Unsafe only if class 0 falls behind both others: an upper bound of the chosen row would be
+    wrong."""
     posterior, file = files["p"], tmp_path / "both.vnnlib"
     if family == "empirical":
         network, normal = load_posterior(posterior)
@@ -345,15 +351,15 @@ def test_of_a_conjunction_only_a_lower_bound_is_shown(
 
 
 WRONG = {
-    "no posterior": (["certify", "nope.npz", "--inputs", "x", "--eps", 0], "'nope.npz' does not exist"),
-    "not an archive": (["certify", "text", "--inputs", "x", "--eps", 0], "not an .npz of plain arrays"),
+    "no posterior": (["certify", "nope.npz", "--inputs", "x", "--eps", 0], ("'nope.npz' does not " "exist")),
+    "not an archive": (["certify", "text", "--inputs", "x", "--eps", 0], ("not an .npz of plain " "arrays")),
     "no inputs": (["certify", "p", "--inputs", "nope", "--eps", 0], "neither a data set"),
-    "unknown method": (["certify", "p", "--inputs", "x", "--eps", 0, "--method", "magic"], "'magic' is not known"),
+    "unknown method": (["certify", "p", "--inputs", "x", "--eps", 0, "--method", "magic"], ("'magic' is not " "known")),
     "unknown bound": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--bound", "b"], "bound 'b' is not known",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--bound", "b"], ("bound 'b' is not " "known"),
     ),
-    "unknown norm": (["certify", "p", "--inputs", "x", "--eps", 0, "--norm", "l3"], "norm 'l3' is not known"),
-    "unknown device": (["certify", "p", "--inputs", "x", "--eps", 0, "--device", "tpu"], "device 'tpu' is not known"),
+    "unknown norm": (["certify", "p", "--inputs", "x", "--eps", 0, "--norm", "l3"], ("norm 'l3' is not " "known")),
+    "unknown device": (["certify", "p", "--inputs", "x", "--eps", 0, "--device", "tpu"], ("device 'tpu' is not " "known")),
     "negative eps": (["certify", "p", "--inputs", "x", "--eps", -0.1], "at least 0"),
     "eps not a number": (["certify", "p", "--inputs", "x", "--eps", "tiny"], "'--eps'"),
     "eps nan": (["certify", "p", "--inputs", "x", "--eps", "nan"], "eps is nan"),
@@ -364,18 +370,18 @@ WRONG = {
     "own eps negative": (["certify", "p", "--inputs", "bad_eps"], "eps is -0.5"),
     "own eps too few": (["certify", "p", "--inputs", "short_eps"], "eps is float64 of shape (9,)"),
     "no question": (["certify", "p"], "give --inputs and --eps, or --vnnlib"),
-    "threshold above 1": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", 1.5], "--at-least '1.5' is not"),
-    "threshold nan": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "nan"], "--at-least 'nan' is not"),
+    "threshold above 1": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", 1.5], ("--at-least '1.5' is " "not")),
+    "threshold nan": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "nan"], ("--at-least 'nan' is " "not")),
     "threshold a word": (["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "most"], "--at-least 'most'"),
-    "two questions": (["certify", "p", "--inputs", "x", "--vnnlib", "robust"], "leave out --inputs, --eps"),
-    "vnnlib and eps": (["certify", "p", "--eps", "0.1", "--vnnlib", "robust"], "leave out --inputs, --eps"),
-    "vnnlib and norm": (["certify", "p", "--norm", "l2", "--vnnlib", "robust"], "leave out --inputs, --eps"),
-    "vnnlib and target": (["certify", "p", "--target", 1, "--vnnlib", "robust"], "leave out --inputs, --eps"),
-    "vnnlib and no-clip": (["certify", "p", "--no-clip", "--vnnlib", "robust"], "leave out --inputs, --eps"),
+    "two questions": (["certify", "p", "--inputs", "x", "--vnnlib", "robust"], ("leave out --inputs, " "--eps")),
+    "vnnlib and eps": (["certify", "p", "--eps", "0.1", "--vnnlib", "robust"], ("leave out --inputs, " "--eps")),
+    "vnnlib and norm": (["certify", "p", "--norm", "l2", "--vnnlib", "robust"], ("leave out --inputs, " "--eps")),
+    "vnnlib and target": (["certify", "p", "--target", 1, "--vnnlib", "robust"], ("leave out --inputs, " "--eps")),
+    "vnnlib and no-clip": (["certify", "p", "--no-clip", "--vnnlib", "robust"], ("leave out --inputs, " "--eps")),
     "no vnnlib file": (["certify", "p", "--vnnlib", "nope.vnnlib"], "cannot be read"),
     "vnnlib garbled": (["certify", "p", "--vnnlib", "garbled"], "line 1: 'Y_0' is neither"),
     "wrong shape": (["certify", "p", "--inputs", "wide", "--eps", 0], "inputs have shape (5,)"),
-    "label out of range": (["certify", "p", "--inputs", "bad_label", "--eps", 0], "label 7 is out of range"),
+    "label out of range": (["certify", "p", "--inputs", "bad_label", "--eps", 0], ("label 7 is out of " "range")),
     "no labels": (["certify", "p", "--inputs", "no_label", "--eps", 0], "no labels"),
     "targets as labels": (["certify", "p", "--inputs", "targets", "--eps", 0], "tolerance"),
     "outside the clip range": (["certify", "p", "--inputs", "outside", "--eps", 0, "--clip", 0, 1], "clip range"),
@@ -387,20 +393,20 @@ WRONG = {
     "no time": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--time-limit", 0], "time limit is 0"),
     "unknown effort": (["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 9], "effort is 9"),
     "effort of pie": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--effort", 3], "pie has no option 'effort'",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--effort", 3], ("pie has no option " "'effort'"),
     ),
     "upper bound of pie": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--upper"], "pie has no option 'upper'",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--upper"], ("pie has no option " "'upper'"),
     ),
     "bound of concentration": (
         ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "concentration", "--bound", "nonsense"],
         "concentration has no option 'bound'; leave it out (it has effort, upper",
     ),
     "samples of concentration": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--samples", -4], "concentration has no option 'samples'",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--samples", -4], ("concentration has no option " "'samples'"),
     ),
     "growth of sampling": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "sampling", "--rho", 0.1], "has no option 'rho'",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "sampling", "--rho", 0.1], ("has no option " "'rho'"),
     ),
     "gradients of pie": (
         ["certify", "p", "--inputs", "x", "--eps", 0, "--method", "pie", "--zero-gradient-only"],
@@ -414,36 +420,36 @@ WRONG = {
         ["certify", "p", "--inputs", "x", "--eps", 0, "--nodes", 9], "nodes is for branch and bound, and effort is 1",
     ),
     "time without branching": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 0, "--time-limit", 9], "time limit is for branch",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 0, "--time-limit", 9], ("time limit is for " "branch"),
     ),
     "precision without branching": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--precision", 0.1], "precision is for branch and bound",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--precision", 0.1], ("precision is for branch and " "bound"),
     ),
     "no precision": (
-        ["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--precision", 2], "precision is 2.0",
+        ["certify", "p", "--inputs", "x", "--eps", 0, "--effort", 2, "--precision", 2], ("precision is " "2.0"),
     ),
-    "select twice": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "3,3"], "names an input twice"),
+    "select twice": (["certify", "p", "--inputs", "x", "--eps", 0, "--select", "3,3"], ("names an input " "twice")),
     "negative seed": (["certify", "p", "--inputs", "x", "--eps", 0, "--seed", -1], "'--seed'"),
     "unknown option": (["certify", "p", "--inputs", "x", "--eps", 0, "--speed", 9], "--speed"),
     "unknown command": (["certfy"], "certfy"),
-    "attack on no posterior": (["attack", "nope.npz", "--inputs", "x"], "'nope.npz' does not exist"),
+    "attack on no posterior": (["attack", "nope.npz", "--inputs", "x"], ("'nope.npz' does not " "exist")),
     "attack on no inputs": (["attack", "p", "--inputs", "nope"], "neither a data set"),
     "attack without inputs": (["attack", "p"], "--inputs"),
     "attack without labels": (["attack", "p", "--inputs", "no_label"], "no labels"),
-    "attack on labels out of range": (["attack", "p", "--inputs", "bad_label"], "label 7 is out of range"),
+    "attack on labels out of range": (["attack", "p", "--inputs", "bad_label"], ("label 7 is out of " "range")),
     "attack on targets": (["attack", "p", "--inputs", "targets"], "labels are not whole numbers"),
     "attack on another shape": (["attack", "p", "--inputs", "wide"], "inputs have shape (5,)"),
     "attack of negative eps": (["attack", "p", "--inputs", "x", "--eps", -0.1], "at least 0"),
-    "attack in no norm": (["attack", "p", "--inputs", "x", "--norm", "l3"], "norm 'l3' is not known"),
-    "attack on no device": (["attack", "p", "--inputs", "x", "--device", "tpu"], "device 'tpu' is not known"),
+    "attack in no norm": (["attack", "p", "--inputs", "x", "--norm", "l3"], ("norm 'l3' is not " "known")),
+    "attack on no device": (["attack", "p", "--inputs", "x", "--device", "tpu"], ("device 'tpu' is not " "known")),
     "attack with two clips": (["attack", "p", "--inputs", "x", "--no-clip", "--clip", 0, 1], "contradict"),
     "attack outside the clip range": (["attack", "p", "--inputs", "outside", "--clip", 0, 1], "clip range"),
     "attack on too many": (["attack", "p", "--inputs", "x", "--select", "0:99"], "10 inputs"),
     "attack on negative samples": (["attack", "p", "--inputs", "x", "--samples", -1], "'--samples'"),
     "unknown data": (["train", "--data", "nope"], "neither a data set"),
-    "unknown network": (["train", "--network", "rnn"], "network 'rnn' is not known; choose mlp or cnn"),
-    "unknown random weights": (["train", "--bayesian", "some"], "bayesian is 'some'; give all or dense"),
-    "unknown schedule": (["train", "--schedule", "step"], "schedule is 'step'; give constant or cosine"),
+    "unknown network": (["train", "--network", "rnn"], ("network 'rnn' is not known; choose mlp " "or cnn")),
+    "unknown random weights": (["train", "--bayesian", "some"], ("bayesian is 'some'; give all or " "dense")),
+    "unknown schedule": (["train", "--schedule", "step"], ("schedule is 'step'; give constant or " "cosine")),
     "augmented vectors": (["train", "--augment"], "augment is for images"),
     "no epochs": (["train", "--epochs", 0], "epochs is 0; give a whole number of at least 1"),
     "no width": (["train", "--hidden", "8,0"], "both sizes must be whole numbers of at least 1"),
@@ -672,7 +678,8 @@ def test_an_interrupt_between_batches_keeps_what_is_there(
 def test_an_interrupted_search_reports_what_it_has(
     run: Run, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The inputs of the search are written, those after it are not begun, and the exit code says so."""
+    """The inputs of the search are written, those after it are not begun, and the exit code says
+    so."""
     tightened, calls = refine_module.tighten, list[int]()
 
     def interrupted(*arguments: Any) -> Any:
@@ -726,7 +733,8 @@ def test_attack_the_shipped_digits_network(run: Run) -> None:
 def robust_share(
     network: Network, weights: torch.Tensor, x: torch.Tensor, y: torch.Tensor, **region: Any
 ) -> float:
-    """The percentage of a linear network's inputs that are right on their whole region, which has a closed form."""
+    """The percentage of a linear network's inputs that are right on their whole region, which has a
+    closed form."""
     norm, eps, clip = region["norm"], region["eps"], region["clip"]
     (matrix, bias) = network.split(weights)[0]
     rows = matrix.T[y].unsqueeze(1) - matrix.T  # [B, classes, inputs]
@@ -743,7 +751,8 @@ def robust_share(
 
 @pytest.fixture
 def linear(tmp_path: Path) -> tuple[Path, Path, Network, Normal]:
-    """A wide posterior of linear networks, on which the attack finds the worst input, and 200 images."""
+    """A wide posterior of linear networks, on which the attack finds the worst input, and 200
+    images."""
     generator = torch.Generator().manual_seed(3)
     network = mlp(4, 3)
     posterior = Normal(
@@ -791,7 +800,8 @@ def test_attacks_on_linear_networks_are_exact(
 def test_clipping_shields_from_attacks(
     run: Run, linear: tuple[Path, Path, Network, Normal]
 ) -> None:
-    """The clipped region is the smaller one; on linear networks the attack finds the worst input of both."""
+    """The clipped region is the smaller one; on linear networks the attack finds the worst input of
+    both."""
     command = ["attack", linear[0], "--inputs", linear[1], "--eps", 0.15]
     clipped, free = (shares(run(*command, *option)[1])["mean"][1] for option in ([], ["--no-clip"]))
     assert free < clipped

@@ -1,4 +1,5 @@
-"""Concentration certificates against the truth: known answers, brute force on random tiny networks, seeded mutants."""
+"""Concentration certificates against the truth: known answers, brute force on random tiny networks,
+seeded mutants."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def one_weight(mean: float, std: float, bias: float, eps: float = 1.0) -> Proble
 
 
 def robust_share(problem: Problem, seed: int, draws: int = DRAWS) -> Tensor:
-    """Share of sampled networks [B] whose rows are positive at many points of the region: at least P_safe, about."""
+    """Share of sampled networks [B] whose rows are positive at many points of the region: at least
+    P_safe, about."""
     generator = torch.Generator().manual_seed(seed)
     region = problem.specification.region
     points = torch.cat([region.center.unsqueeze(0), sample_region(region, 24, generator)])
@@ -88,7 +90,8 @@ def best(problem: Problem) -> Tensor:
 
 
 def test_a_margin_below_the_mean_noise_counts_as_failure() -> None:
-    """z = w x + 0.05, |x| <= 1, w ~ N(0, 1): safe iff |w| < 0.05, P = 0.040; Q of a negative number would say 0.227."""
+    """z = w x + 0.05, |x| <= 1, w ~ N(0, 1): safe iff |w| < 0.05, P = 0.040; Q of a negative number
+    would say 0.227."""
     lower = best(one_weight(0.0, 1.0, 0.05)).item()
     assert lower <= 2 * norm.cdf(0.05) - 1
     assert lower == 0.0
@@ -106,7 +109,8 @@ def test_row_failures_by_hand(value: float, lipschitz: float, expected: float) -
 
 
 def test_a_linear_network_at_a_point_is_exact() -> None:
-    """z = Σ w_j x_j + b is Gaussian: P(z > 0) = Φ(m / s), and the certificate loses only rounding."""
+    """z = Σ w_j x_j + b is Gaussian: P(z > 0) = Φ(m / s), and the certificate loses only
+    rounding."""
     network = Network((3,), (Dense(3, 1),))
     posterior = Normal(vector(1.0, -0.5, 0.3, 0.2), vector(0.5, 0.3, 0.0, 0.1))
     region = ball(vector(1.0, 2.0, -1.0).reshape(1, 3), 0)
@@ -122,7 +126,8 @@ def test_deterministic_networks_are_certified_with_probability_one() -> None:
 
 
 def test_shared_noise_that_cancels_is_not_rounded_away() -> None:
-    """L is at least |Σ_i A_i V_i x| in exact arithmetic, where the terms cancel to the last bits."""
+    """L is at least |Σ_i A_i V_i x| in exact arithmetic, where the terms cancel to the last
+    bits."""
     network = Network((1,), (Dense(1, 4, bias=False),))
     region = ball(vector(1.0).reshape(1, 1), 0)
     for seed in range(200):
@@ -144,7 +149,8 @@ def test_shared_noise_that_cancels_is_not_rounded_away() -> None:
 
 @pytest.mark.parametrize("std", [1e-170, 1e-300, 5e-324])
 def test_noise_too_small_to_square_is_still_noise(std: float) -> None:
-    """z = w x with w ~ N(std, std²) is positive with probability Φ(1), not surely; x = 1e-160 underflows too."""
+    """z = w x with w ~ N(std, std²) is positive with probability Φ(1), not surely; x = 1e-160
+    underflows too."""
     for scale in (1.0, 1e-160):
         region = ball(vector(scale).reshape(1, 1), 0)
         network = Network((1,), (Dense(1, 1, bias=False),))
@@ -156,7 +162,8 @@ def test_noise_too_small_to_square_is_still_noise(std: float) -> None:
 
 @pytest.mark.parametrize("t", [0.0, 0.5, 1.0, 2.0, 3.0])
 def test_the_tail_of_the_functional(t: float) -> None:
-    """P(min over x of A z <= value - tL) <= Q(t) for one dense layer, where the minimum over a box is exact."""
+    """P(min over x of A z <= value - tL) <= Q(t) for one dense layer, where the minimum over a box
+    is exact."""
     for seed in range(40):
         problem = wider(
             random_problem(seed, norm="linf", dense=1, activations=PIECEWISE_LINEAR), seed
@@ -212,7 +219,8 @@ def test_correlated_posteriors_never_above_brute_force(block: int) -> None:
 
 
 def test_a_diagonal_factor_equals_independent_weights() -> None:
-    """diag(std) as a factor is the same distribution: the bound may only differ by how L is put together."""
+    """diag(std) as a factor is the same distribution: the bound may only differ by how L is put
+    together."""
     for seed in range(20):
         problem = random_problem(seed, norm="linf")
         posterior = problem.posterior
@@ -239,7 +247,8 @@ def test_mixtures_are_weighted_sums_and_never_above_brute_force() -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_upper_bounds_hold_at_their_points(block: int) -> None:
-    """Of sampled networks, at most `upper` keep the refuted row positive at x*, and x* is in the region."""
+    """Of sampled networks, at most `upper` keep the refuted row positive at x*, and x* is in the
+    region."""
     found = 0
     for seed in range(300 * block, 300 * block + 25):
         problem = wider(random_problem(seed), seed)
@@ -289,7 +298,8 @@ def test_the_papers_example_is_inside_the_interval() -> None:
 
 
 def planted(p: float, eps: float) -> Problem:
-    """y = relu(x1 + w) with w ~ N(0, 1): some x of the region has y >= b with probability exactly p."""
+    """y = relu(x1 + w) with w ~ N(0, 1): some x of the region has y >= b with probability exactly
+    p."""
     network = Network((1,), (Dense(1, 1), ReLU(), Dense(1, 1, bias=False)))
     bound = float(norm.isf(p)) + 0.5 + eps
     posterior = Normal(vector(1.0, 0.0, 1.0), vector(0.0, 1.0, 0.0))
@@ -373,7 +383,8 @@ def test_results_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_out_of_memory_halves_the_batch() -> None:
-    """A slice that does not fit is cut until it does; one input that never fits is a clear error."""
+    """A slice that does not fit is cut until it does; one input that never fits is a clear
+    error."""
     seen: list[slice] = []
 
     def compute(part: slice) -> Tensor:
@@ -477,7 +488,8 @@ def test_clopper_pearson_by_table(count: int, samples: int, low: float, high: fl
 
 
 def test_the_charge_of_hidden_ends_is_float64() -> None:
-    """Whole number of ends times Q(t), to float64's digits: float32 would be off by 1e-8 of it, on either side."""
+    """Whole number of ends times Q(t), to float64's digits: float32 would be off by 1e-8 of it, on
+    either side."""
     network = mlp(1, 999, 1)
     posterior = Normal(
         torch.full((network.size,), 1.0).double(), torch.full((network.size,), 0.01).double()
@@ -497,7 +509,8 @@ def test_claims_are_a_little_wider_than_what_was_proved() -> None:
 
 
 def test_optimised_slopes_are_0_on_relus_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their lower ends are not known: whichever way the optimiser goes, no line may rest on them."""
+    """Their lower ends are not known: whichever way the optimiser goes, no line may rest on
+    them."""
     monkeypatch.setattr(
         torch.optim, "Adam", lambda groups: torch.optim.SGD(groups, lr=1e2, maximize=True)
     )

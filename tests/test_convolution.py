@@ -1,4 +1,5 @@
-"""Convolutions and pooling: the same numbers as the network written as dense layers, and nothing sampled escapes."""
+"""Convolutions and pooling: the same numbers as the network written as dense layers, and nothing
+sampled escapes."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def problem(seed: int, net: Network, std: float = 0.01, norm: str = "linf") -> P
 
 
 def unrolled(net: Network) -> tuple[Network, Tensor]:
-    """The network with every linear layer dense, and the map [dense weights, weights] between their weight vectors."""
+    """The network with every linear layer dense, and the map [dense weights, weights] between their
+    weight vectors."""
     layers: list[Layer] = [Flatten()]
     parts, start = [], 0
     for layer, shape in zip(net.layers, net.shapes, strict=False):
@@ -131,7 +133,9 @@ def test_bounds_equal_those_of_the_dense_network(
         )
         theirs = BOUNDS[bound](dense, Box(same[0], same[2]), spec.region, spec.rows, spec.offsets)
         signed = seed % 2 or (bound == "ibp" and not bool((spec.region.box.lower >= 0).all()))
-        if signed:  # interval arithmetic of a random kernel with signed inputs takes a radius instead of corners
+        # interval arithmetic of a random kernel with signed inputs takes a radius instead of
+        # corners
+        if signed:
             assert bool((ours <= theirs + 1e-9).all())
         else:
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
@@ -198,7 +202,8 @@ def test_no_sampled_network_escapes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_certified_below_the_truth(seed: int) -> None:
-    """Of sampled networks at the clean input at least as many are right as certified on the region."""
+    """Of sampled networks at the clean input at least as many are right as certified on the
+    region."""
     made = problem(seed, network(seed), std=0.1, norm=("linf", "l2", "l1")[seed % 3])
     drawn = sample(made.posterior, 2000, seed)
     right = (made.margins(drawn) > 0).all(-1).double().mean(0)

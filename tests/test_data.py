@@ -1,4 +1,5 @@
-"""Data sets and input files: what is read is what was written, and every fault is one line that says so."""
+"""Data sets and input files: what is read is what was written, and every fault is one line that
+says so."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of small files in the place of MNIST and CIFAR-10, their hashes pinned; no network beyond it."""
+    """A folder of small files in the place of MNIST and CIFAR-10, their hashes pinned; no network
+    beyond it."""
     folder = tmp_path / "published"
     folder.mkdir()
     for name, array in FILES.items():

@@ -75,7 +75,8 @@ def asked(seed: int, family: str, quantity: str) -> Problem:
 
 
 def sampled(problem: Problem, seed: int) -> tuple[Tensor, Tensor]:
-    """The predictive mean [points, B] and the gap to the nearest rival at points of the regions, each with an error."""
+    """The predictive mean [points, B] and the gap to the nearest rival at points of the regions,
+    each with an error."""
     generator = torch.Generator().manual_seed(seed)
     spec = problem.specification
     weights = draw_many(problem.posterior, DRAWS, generator)
@@ -145,7 +146,8 @@ def test_a_linear_mean_at_a_point_is_exact() -> None:
 
 
 def test_a_linear_mean_over_a_region_pays_for_one_noise_only() -> None:
-    """min over |x| <= 1 of E w x = -|μ|, below which the bound lies by what the adversary gains from seeing w."""
+    """min over |x| <= 1 of E w x = -|μ|, below which the bound lies by what the adversary gains
+    from seeing w."""
     problem = Problem(
         Network((1,), (Dense(1, 1, bias=False),)),
         Normal(vector(2.0), vector(0.5)),
@@ -158,7 +160,8 @@ def test_a_linear_mean_over_a_region_pays_for_one_noise_only() -> None:
 
 
 def test_two_classes_are_a_logistic_of_a_gaussian() -> None:
-    """y_0 - y_1 ~ N(m, s²): the bounds lie around E σ(N(m, s²)), and close to it when s is small."""
+    """y_0 - y_1 ~ N(m, s²): the bounds lie around E σ(N(m, s²)), and close to it when s is
+    small."""
     network = Network((1,), (Dense(1, 2, bias=False),))
     for m, s, width in ((2.0, 0.01, 0.01), (1.0, 0.5, 0.2), (-1.0, 1.0, 0.4)):
         posterior = Normal(vector(m, 0.0), vector(s, 0.0))
@@ -248,7 +251,8 @@ def test_second_moments_are_bounded(family: str) -> None:
 
 
 def test_second_moments_of_images() -> None:
-    """By hand, where every weight and pixel is 1: a maximum counts as the sum over its window, a mean as itself."""
+    """By hand, where every weight and pixel is 1: a maximum counts as the sum over its window, a
+    mean as itself."""
     layers = (Conv2d(1, 2, 2), ReLU(), MaxPool2d(2), Flatten(), Dense(2, 1))
     network = Network((1, 3, 3), layers)
     ones = Normal(
@@ -345,7 +349,8 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_low_rank_noise_that_reaches_two_layers_is_not_independent() -> None:
-    """w1 = w2 = ξ: E w2 relu(w1 x) = E ξ relu(ξ) = 1/2 at x = 1, where independent weights would have mean 0."""
+    """w1 = w2 = ξ: E w2 relu(w1 x) = E ξ relu(ξ) = 1/2 at x = 1, where independent weights would
+    have mean 0."""
     network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
     posterior = LowRankNormal(
         vector(0.0, 0.0), vector(0.0, 0.0), torch.ones(2, 1, dtype=torch.float64)

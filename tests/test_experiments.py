@@ -1,4 +1,5 @@
-"""Experiments: rows, figures drawn from rows alone, and runs that go on where they were interrupted."""
+"""Experiments: rows, figures drawn from rows alone, and runs that go on where they were
+interrupted."""
 
 import csv
 import json
@@ -124,7 +125,8 @@ def test_the_two_weight_example(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("digits_only")
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("size", "noise", "fig1")])
 def test_every_experiment_runs_without_downloads(name: str, tmp_path: Path) -> None:
-    """On the shipped digits network; no certified bound exceeds the certified upper bound or 100 %."""
+    """On the shipped digits network; no certified bound exceeds the certified upper bound or 100
+    %."""
     rows = run(name, EXPERIMENTS[name], QUICK, tmp_path)
     assert {row["network"] for row in rows} == {"digits"}
     assert all(0 <= row["lower"] <= row.get("upper", 100) <= 100 for row in rows if "lower" in row)

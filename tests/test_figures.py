@@ -1,6 +1,8 @@
-"""The paper's figures on the published posteriors: mean certified probability over the first 50 MNIST test images.
+"""The paper's figures on the published posteriors: mean certified probability over the first 50
+MNIST test images.
 
-Inputs are clipped to [0, 1], all nine rivals count, a misclassified image counts 0, λ = 0.5, one centre: the mean.
+Inputs are clipped to [0, 1], all nine rivals count, a misclassified image counts 0, λ = 0.5, one
+centre: the mean.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def figure(network: str, method: Sampling | PIE | GIE, images: int = 50) -> floa
 
 @pytest.mark.parametrize(("network", "least"), [("1x128", 82.9), ("2x50", 84.9)])
 def test_pie(network: str, least: float) -> None:
-    """Backward LBP with the rows folded into the last layer: well above the paper's 56.9 and 67.3."""
+    """Backward LBP with the rows folded into the last layer: well above the paper's 56.9 and
+    67.3."""
     assert figure(network, OURS) >= least
 
 

@@ -1,4 +1,5 @@
-"""Networks that are no chains, by every method: never above brute force, accepted by the checker, same as unfolded."""
+"""Networks that are no chains, by every method: never above brute force, accepted by the checker,
+same as unfolded."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def asked(seed: int, network: Network, center: Tensor) -> Specification:
 
 
 def surviving(problem: Problem) -> tuple[float, bool]:
-    """The share of drawn networks whose rows are positive at some points of the region; whether those are all of it."""
+    """The share of drawn networks whose rows are positive at some points of the region; whether
+    those are all of it."""
     region = problem.specification.region
     draws = sample(problem.posterior, DRAWS[len(problem.network.input_shape)], 1)
     generator, x = torch.Generator().manual_seed(3), region.center

@@ -1,4 +1,5 @@
-"""What the prover once claimed and is false, what it once took in, and what its own checker once refused."""
+"""What the prover once claimed and is false, what it once took in, and what its own checker once
+refused."""
 
 from __future__ import annotations
 
@@ -43,11 +44,12 @@ from bnncert.posteriors import Empirical, Mixture, Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import gaussian, random_network, vector
 
-# ---- slopes of leaky ReLUs in float32 --------------------------------------------------------------------------------
+# ---- slopes of leaky ReLUs in float32 ------------------------------------------------------------
 
 
 def flat_below_zero(slope: float) -> Problem:
-    """y = f(x) + b on [-2, 1], b about 2·slope: the least value is about 0, so that P_safe is one half."""
+    """y = f(x) + b on [-2, 1], b about 2·slope: the least value is about 0, so that P_safe is one
+    half."""
     network = Network((1,), (Dense(1, 1, bias=False), LeakyReLU(slope), Dense(1, 1)))
     posterior = Normal(vector(1.0, 1.0, 2 * slope), vector(0.0, 0.0, 1e-10))
     region = explicit_box(Box(vector(-2.0).reshape(1, 1), vector(1.0).reshape(1, 1)))
@@ -57,7 +59,8 @@ def flat_below_zero(slope: float) -> Problem:
 @pytest.mark.parametrize("effort", [0, 1, 2, 3])
 @pytest.mark.parametrize("slope", [0.01, 0.1, 0.3, 1 / 3, 0.7])
 def test_lines_below_a_leaky_relu_stay_below(slope: float, effort: int) -> None:
-    """The nearest float32 to 0.01 is smaller: a line of that slope lies above the function for z < 0."""
+    """The nearest float32 to 0.01 is smaller: a line of that slope lies above the function for z <
+    0."""
     assert certify(flat_below_zero(slope), Concentration(effort=effort))[0].lower <= 0.5 + 1e-6
 
 
@@ -75,7 +78,7 @@ def test_whatever_slopes_a_domain_has_those_within_their_range_are_taken() -> No
         assert float(coefficients[1]) == 0.25  # on what the first layer gives
 
 
-# ---- layers that nobody knows ----------------------------------------------------------------------------------------
+# ---- layers that nobody knows --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def test_a_softmax_is_at_the_end_or_nowhere(tmp_path: Path) -> None:
         load_posterior(tmp_path / "p.npz")
 
 
-# ---- honest certificates that were refused ---------------------------------------------------------------------------
+# ---- honest certificates that were refused -------------------------------------------------------
 
 
 def checked(problem: Problem, certificate: Any, folder: Path) -> str:
@@ -144,7 +147,8 @@ def checked(problem: Problem, certificate: Any, folder: Path) -> str:
 
 
 def test_means_of_networks_at_a_point_are_accepted(tmp_path: Path) -> None:
-    """Where lower and upper bound are the same but for rounding, which is a share of what was summed."""
+    """Where lower and upper bound are the same but for rounding, which is a share of what was
+    summed."""
     for seed in range(120):
         generator = torch.Generator().manual_seed(seed)
         network = random_network(seed)
@@ -217,11 +221,12 @@ def test_attacks_stay_in_balls_that_are_small_beside_their_centres(
         assert checked(problem, result.certificate, tmp_path) == ACCEPT
 
 
-# ---- rows of two directions, and boxes of kernels --------------------------------------------------------------------
+# ---- rows of two directions, and boxes of kernels ------------------------------------------------
 
 
 def test_a_mean_is_of_one_direction() -> None:
-    """Once each entry was compared for itself, and y0 + y1 and y0 - y1 were taken for one direction."""
+    """Once each entry was compared for itself, and y0 + y1 and y0 - y1 were taken for one
+    direction."""
     posterior = Normal(vector(0, 0, -3, 1), vector(0.001, 0.001, 0.001, 0.001))
     rows = vector(1, 1, 1, -1).reshape(1, 2, 2)
     asked = Specification(ball(vector(0).reshape(1, 1), 0.1), rows, vector(3, 1).reshape(1, 2))
@@ -246,7 +251,7 @@ def test_every_input_has_its_own_kernels_in_a_batch() -> None:
     assert min(together) > 0
 
 
-# ---- programs --------------------------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
 def test_threads_that_wait_soon_sleep() -> None:

@@ -1,4 +1,5 @@
-"""bayesian-torch: its layers draw what was imported, and models that return divergences are read."""
+"""bayesian-torch: its layers draw what was imported, and models that return divergences are
+read."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ layers = pytest.importorskip("bayesian_torch.layers")
 
 
 class Returning(nn.Module):
-    """A forward in bayesian-torch's own manner: every layer returns its output and its divergence."""
+    """A forward in bayesian-torch's own manner: every layer returns its output and its
+    divergence."""
 
     def __init__(self, kind: str = "Reparameterization", bias: bool = True) -> None:
         super().__init__()
@@ -56,7 +58,8 @@ def model(kind: str = "Reparameterization", bias: bool = True) -> nn.Module:
     ],
 )
 def test_the_layers_draw_what_was_imported(kind: str, bias: bool, draws: int) -> None:
-    """With flipout too: the signs it multiplies the noise with leave the distribution of the weights alone."""
+    """With flipout too: the signs it multiplies the noise with leave the distribution of the
+    weights alone."""
     module = model(kind, bias)
     network, posterior = from_torch(module)
     assert network.layers == (Dense(2, 6, bias), ReLU(), Dense(6, 2, bias))
@@ -116,7 +119,8 @@ def test_convolutions(kind: str, tmp_path: Path) -> None:
         Dense(8, 3),
     )
     assert network.layers == expected
-    # An image that is one pixel in the middle shows the nine weights around it, upside down, and the bias.
+    # An image that is one pixel in the middle shows the nine weights around it, upside down, and
+    # the bias.
     image = torch.zeros(1, 1, 5, 5)
     image[0, 0, 2, 2] = 1
     conv = module[0]
@@ -152,7 +156,8 @@ def test_a_transposed_convolution_is_refused() -> None:
 
 
 def test_the_librarys_own_example_is_read() -> None:
-    """Convolutions, a pool, dropout, dense layers, log-softmax and a sum of divergences; 1.2 million weights."""
+    """Convolutions, a pool, dropout, dense layers, log-softmax and a sum of divergences; 1.2
+    million weights."""
     from bayesian_torch.models.bayesian.simple_cnn_variational import SCNN
 
     with pytest.warns(

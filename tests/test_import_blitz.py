@@ -76,7 +76,8 @@ def test_a_file_cannot_tell_that_a_bias_is_unused(tmp_path: Path) -> None:
 
 
 def test_a_layer_that_was_cast_is_read_from_what_it_draws_with(tmp_path: Path) -> None:
-    """Casting or moving separates a layer's tensors from its sampler's; training then changes the sampler's alone."""
+    """Casting or moving separates a layer's tensors from its sampler's; training then changes the
+    sampler's alone."""
     module = build().double()
     generator = torch.Generator().manual_seed(1)
     optimiser = torch.optim.Adam(module.parameters(), lr=0.1)

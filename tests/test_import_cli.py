@@ -82,9 +82,9 @@ def test_plain_weights_npz_and_native(run: Run, tmp_path: Path) -> None:  # noqa
         "import", tmp_path / "plain.pt", "--as", "torch", "--out", tmp_path / "a.safetensors"
     )
     assert code == 0
-    assert (
-        error
-        == "bnncert: warning: 0.weight, 0.bias: no standard deviation, taken as certain; give std=...\n"
+    assert error == (
+        "bnncert: warning: 0.weight, 0.bias: no standard deviation, taken as certain; give "
+        "std=...\n"
     )
     arguments = [
         "import",

@@ -1,4 +1,5 @@
-"""Importers' pages without a fitted object, the first page and the README: every block of code is run, in order."""
+"""Importers' pages without a fitted object, the first page and the README: every block of code is
+run, in order."""
 
 from __future__ import annotations
 

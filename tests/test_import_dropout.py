@@ -1,4 +1,5 @@
-"""Monte Carlo dropout: each sample is the real module under its masks, and what has no such sample is refused."""
+"""Monte Carlo dropout: each sample is the real module under its masks, and what has no such sample
+is refused."""
 
 from __future__ import annotations
 
@@ -226,10 +227,10 @@ class Always(nn.Dropout):
 
 REFUSED: dict[str, tuple[list[nn.Module], tuple[int, ...], str]] = {
     "output": ([nn.Linear(4, 3), nn.Dropout()], (4,), r"module '1' \(Dropout\) acts on the output"),
-    "logits": ([nn.Linear(4, 3), nn.Dropout(), nn.Softmax(1)], (4,), r"module '1' \(Dropout\) acts on the output"),
-    "outputs of ReLU": ([nn.Linear(4, 3), nn.Dropout(), nn.ReLU()], (4,), r"'1' \(Dropout\) acts on the output"),
-    "tanh": ([nn.Linear(4, 4), nn.Dropout(), nn.Tanh(), nn.Linear(4, 3)], (4,), r"'1' \(Dropout\) stands before Tanh"),
-    "sigmoid": ([nn.Dropout2d(), nn.Sigmoid(), nn.Conv2d(2, 3, 2), nn.Flatten()], (2, 2, 2), "stands before Sigmoid"),
+    "logits": ([nn.Linear(4, 3), nn.Dropout(), nn.Softmax(1)], (4,), (r"module '1' \(Dropout\) acts on the " r"output")),
+    "outputs of ReLU": ([nn.Linear(4, 3), nn.Dropout(), nn.ReLU()], (4,), (r"'1' \(Dropout\) acts on the " r"output")),
+    "tanh": ([nn.Linear(4, 4), nn.Dropout(), nn.Tanh(), nn.Linear(4, 3)], (4,), (r"'1' \(Dropout\) stands before " r"Tanh")),
+    "sigmoid": ([nn.Dropout2d(), nn.Sigmoid(), nn.Conv2d(2, 3, 2), nn.Flatten()], (2, 2, 2), ("stands before " "Sigmoid")),
     "single values, convolution": (
         [nn.Dropout(), nn.Conv2d(2, 3, 2), nn.Flatten()], (2, 2, 2),
         r"module '0' \(Dropout\) drops single values before Conv2d",
@@ -246,11 +247,11 @@ REFUSED: dict[str, tuple[list[nn.Module], tuple[int, ...], str]] = {
         [nn.Linear(4, 4), nn.Dropout(), nn.Identity(), nn.BatchNorm1d(4), nn.Linear(4, 3)], (4,),
         r"module '1' \(Dropout\) stands before a batch normalisation",
     ),
-    "alpha": ([nn.Linear(4, 4), nn.AlphaDropout(), nn.Linear(4, 3)], (4,), r"module '1' \(AlphaDropout\) is not one"),
-    "rows": ([nn.Linear(4, 4), nn.Dropout1d(), nn.Linear(4, 3)], (4,), r"module '1' \(Dropout1d\) is not one"),
-    "everything": ([nn.Linear(4, 4), nn.Dropout(1.0), nn.Linear(4, 3)], (4,), r"module '1' \(Dropout\) is not one"),
+    "alpha": ([nn.Linear(4, 4), nn.AlphaDropout(), nn.Linear(4, 3)], (4,), (r"module '1' \(AlphaDropout\) is not " r"one")),
+    "rows": ([nn.Linear(4, 4), nn.Dropout1d(), nn.Linear(4, 3)], (4,), (r"module '1' \(Dropout1d\) is not " r"one")),
+    "everything": ([nn.Linear(4, 4), nn.Dropout(1.0), nn.Linear(4, 3)], (4,), (r"module '1' \(Dropout\) is not " r"one")),
     "always on": ([nn.Linear(4, 4), Always(), nn.Linear(4, 3)], (4,), "stays on in evaluation"),
-    "none": ([nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 3)], (4,), "no dropout with p > 0.*from_torch"),
+    "none": ([nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 3)], (4,), ("no dropout with p > " "0.*from_torch")),
 }  # fmt: skip
 
 

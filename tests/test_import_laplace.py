@@ -1,4 +1,5 @@
-"""laplace-torch: its draws and ours have the same moments, correlations included, and certificates hold."""
+"""laplace-torch: its draws and ours have the same moments, correlations included, and certificates
+hold."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def fitted(
 
 
 def drawn(la: Any, subset: str) -> Tensor:
-    """The library's draws of all weights in the network's order: matrices transposed, certain layers repeated."""
+    """The library's draws of all weights in the network's order: matrices transposed, certain
+    layers repeated."""
     found = la.sample(DRAWS, generator=torch.Generator().manual_seed(1)).double()
     values = [value.detach().double() for value in trained().parameters()]
     if subset == "last_layer":
@@ -98,7 +100,8 @@ def test_an_approximation_is_what_it_draws(structure: str, subset: str, tmp_path
 
 @pytest.mark.parametrize("structure", ["kron", "full"])
 def test_the_covariance_is_the_inverse_of_the_precision(structure: str) -> None:
-    """Exactly, not only within sampling errors; for a prior precision a parameter and a temperature."""
+    """Exactly, not only within sampling errors; for a prior precision a parameter and a
+    temperature."""
     la = fitted(structure, temperature=0.5)
     la.prior_precision = torch.tensor([900.0, 1000.0, 1100.0, 1200.0])
     precision = (

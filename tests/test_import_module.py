@@ -1,4 +1,5 @@
-"""Architectures of torch modules: the network computes what the module computes, and what cannot be read is named."""
+"""Architectures of torch modules: the network computes what the module computes, and what cannot be
+read is named."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ IMAGE = (2, 9, 8)
 
 
 def shaken(module: nn.Module, seed: int = 0) -> nn.Module:
-    """The module with statistics and factors of its normalisations that are not 0 and 1, some factors negative."""
+    """The module with statistics and factors of its normalisations that are not 0 and 1, some
+    factors negative."""
     generator = torch.Generator().manual_seed(seed)
     for each in module.modules():
         if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d) and each.running_mean is not None:
@@ -37,7 +39,8 @@ def values(module: nn.Module) -> dict[str, Tensor]:
 
 
 def assert_same(module: nn.Module, reading: Reading) -> None:
-    """The network at the module's weights and the module in evaluation agree on random inputs, in float64."""
+    """The network at the module's weights and the module in evaluation agree on random inputs, in
+    float64."""
     x = uniform(5, *reading.network.input_shape, generator=torch.Generator().manual_seed(1))
     found = reading.network.forward(reading.flat(values(module)), x)
     expected = module.double().eval()(x)

@@ -1,4 +1,5 @@
-"""NumPyro: the guides' draws and ours have the same moments, chains keep their networks, and certificates hold."""
+"""NumPyro: the guides' draws and ours have the same moments, chains keep their networks, and
+certificates hold."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ try:
 except ModuleNotFoundError as error:
     pytest.skip(f"NumPyro is not installed ({error})", allow_module_level=True)
 
-# NumPyro compiles every operation for every shape: sites of one shape, and no checks of its own, keep that short.
+# NumPyro compiles every operation for every shape: sites of one shape, and no checks of its own,
+# keep that short.
 numpyro.enable_validation(False)
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)

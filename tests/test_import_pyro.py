@@ -1,4 +1,5 @@
-"""Pyro's automatic guides: the guide's own draws and ours have the same moments, and certificates hold."""
+"""Pyro's automatic guides: the guide's own draws and ours have the same moments, and certificates
+hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Weight samples: ensembles and chains keep every network they had; SWAG draws what the paper's formula draws."""
+"""Weight samples: ensembles and chains keep every network they had; SWAG draws what the paper's
+formula draws."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def test_a_module_with_a_posterior_of_its_own_is_refused() -> None:
 def collected(
     rank: int = 6,
 ) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    """The last iterates of SGD: torch's running mean, the mean of the squares, and the deviations from the mean."""
+    """The last iterates of SGD: torch's running mean, the mean of the squares, and the deviations
+    from the mean."""
     net = trained(sequential()).train()
     mean, squares, deviations = AveragedModel(net), AveragedModel(net), []
     optimiser = torch.optim.SGD(net.parameters(), lr=0.02)
@@ -179,7 +181,8 @@ def collected(
     columns = {
         name: torch.stack([each[name] for each in deviations[-rank:]]) for name in net.state_dict()
     }
-    # As float64: sq_mean - mean² cancels, and SWAG itself is at the mercy of the digits it is computed with.
+    # As float64: sq_mean - mean² cancels, and SWAG itself is at the mercy of the digits it is
+    # computed with.
     means, means_of_squares = (
         {name: value.double() for name, value in each.module.state_dict().items()}
         for each in (mean, squares)

@@ -1,4 +1,5 @@
-"""Files with a state_dict: the order of layers, what is assumed, and files that are wrong or hostile."""
+"""Files with a state_dict: the order of layers, what is assumed, and files that are wrong or
+hostile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """torch-uncertainty: its layers draw what was imported.
 
-Importing the whole library needs lightning and a torchvision that fits torch, so the package of its Bayesian layers
-is loaded alone: the classes are the library's own.
+Importing the whole library needs lightning and a torchvision that fits torch, so the package of its
+Bayesian layers is loaded alone: the classes are the library's own.
 """
 
 from __future__ import annotations

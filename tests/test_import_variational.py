@@ -1,4 +1,5 @@
-"""Modules with plain layers, layers of one's own, and modules that compute something else than they seem to."""
+"""Modules with plain layers, layers of one's own, and modules that compute something else than they
+seem to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sampling, PIE and GIE through the front door: never above the truth, counted calls, certificates, determinism."""
+"""Sampling, PIE and GIE through the front door: never above the truth, counted calls, certificates,
+determinism."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ FEW: dict[str, BoxMethod] = {
 
 
 def classifier(seed: int = 0, batch: int = 6, width: float = 0.2) -> Problem:
-    """A 3-4-3 network on inputs in the unit cube; about two in three are given the class of the mean network."""
+    """A 3-4-3 network on inputs in the unit cube; about two in three are given the class of the
+    mean network."""
     generator = torch.Generator().manual_seed(seed)
     network = mlp(3, 4, 3)
     mean = torch.randn(network.size, generator=generator, dtype=torch.float64)
@@ -108,7 +110,8 @@ def claims(results: tuple[Result, ...]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("bound", sorted(BOUNDS))
 @pytest.mark.parametrize("eps", [0.0, 0.25])
 def test_the_papers_example_is_never_overstated(name: str, bound: str, eps: float) -> None:
-    """Every method and bound stays below the quadrature, at the point and on an interval of inputs."""
+    """Every method and bound stays below the quadrature, at the point and on an interval of
+    inputs."""
     method, truth = (
         replace(FEW[name], bound=bound, samples=4, step=0.6, budget=PLENTY),
         paper_probability(eps),
@@ -126,7 +129,8 @@ def test_the_quadrature_against_sampling() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_sampling_is_at_most_pie_is_at_most_the_truth(seed: int) -> None:
-    """The paper's proposition: with the same centres, λ and enough calls every sampling box lies in PIE's."""
+    """The paper's proposition: with the same centres, λ and enough calls every sampling box lies in
+    PIE's."""
     problem, options = paper_example(), {"samples": 4, "budget": PLENTY, "mean_first": False}
     for step in (0.3, 1.0):
         pie = certify(problem, PIE(step=step, **options), seed=seed)[0].lower
@@ -149,7 +153,8 @@ def test_pie_boxes_hold_the_sampling_boxes(seed: int) -> None:
 
 
 def test_two_weights_by_hand() -> None:
-    """The example's mean box: w2 w1⁺ <= 1 holds strictly on [-j λ, j λ]² while j λ < 1; λ = 0.3 makes 3 steps."""
+    """The example's mean box: w2 w1⁺ <= 1 holds strictly on [-j λ, j λ]² while j λ < 1; λ = 0.3
+    makes 3 steps."""
     result = certify(paper_example(), PIE(samples=1, step=0.3))[0]
     assert result.bound_calls == 4
     assert result.lower == pytest.approx(claimed((2 * norm.cdf(0.9) - 1) ** 2), rel=1e-12)
@@ -160,7 +165,8 @@ def test_two_weights_by_hand() -> None:
 
 
 def test_half_space() -> None:
-    """w x >= -1 at x in [1, 2], w ~ N(1, 1): w > -1/2, so 1 - 2 λ j > -1 with λ = 0.4 makes j = 3."""
+    """w x >= -1 at x in [1, 2], w ~ N(1, 1): w > -1/2, so 1 - 2 λ j > -1 with λ = 0.4 makes j =
+    3."""
     region = explicit_box(Box(vector(1.0).reshape(1, 1), vector(2.0).reshape(1, 1)))
     problem = one_weight(1.0, 1.0, lambda r: half_space(r, vector(1.0), -1.0), region)
     result = certify(problem, PIE(samples=1, step=0.4))[0]
@@ -175,7 +181,8 @@ def test_half_space() -> None:
 
 
 def test_regression_interval() -> None:
-    """|w x - 2| <= 1/2 at x = 1, w ~ N(2, 0.1²): λ = 1 makes j = 4, and each input has its own interval."""
+    """|w x - 2| <= 1/2 at x = 1, w ~ N(2, 0.1²): λ = 1 makes j = 4, and each input has its own
+    interval."""
     spec = output_interval(at(1.0, 1.0), vector(1.5, 3.0), vector(2.5, 4.0))
     problem = Problem(
         Network((1,), (Dense(1, 1, bias=False),)), Normal(vector(2.0), vector(0.1)), spec
@@ -269,7 +276,8 @@ def test_a_failure_is_a_call() -> None:
 
 
 def test_an_endless_box_stops_at_the_budget() -> None:
-    """A weight that does not matter: both walks go on until the budget is spent, and never overstate."""
+    """A weight that does not matter: both walks go on until the budget is spent, and never
+    overstate."""
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), -1.0), at(0.0))
     linear, doubling = (
         certify(problem, PIE(samples=1, budget=9, walk=w))[0] for w in ("linear", "bisection")
@@ -281,7 +289,8 @@ def test_an_endless_box_stops_at_the_budget() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 9, 30, 100])
 def test_bisection_finds_the_linear_walks_box(steps: int) -> None:
-    """Where safety is monotone both walks end at the same step; beyond a few steps bisection needs fewer calls."""
+    """Where safety is monotone both walks end at the same step; beyond a few steps bisection needs
+    fewer calls."""
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), -(steps + 0.5)), at(1.0))
     found = {}
     for walk in ("linear", "bisection"):
@@ -297,7 +306,8 @@ def test_bisection_finds_the_linear_walks_box(steps: int) -> None:
 
 
 def test_an_input_may_spend_its_budget_on_several_centres() -> None:
-    """Centres are tried in order until the calls run out, and a walk that is cut short keeps what it proved."""
+    """Centres are tried in order until the calls run out, and a walk that is cut short keeps what
+    it proved."""
     problem = one_weight(0.0, 1.0, lambda r: half_space(r, vector(1.0), -2.25), at(1.0))
     (boxes,), calls = grow(
         problem, PIE(samples=50, step=1.0, budget=5, mean_first=True).plan(), seed=1
@@ -313,7 +323,8 @@ def test_an_input_may_spend_its_budget_on_several_centres() -> None:
 
 
 def test_growth_rates_by_hand() -> None:
-    """λ = 1/2, ρ = 1/5, σ = (2, 4, 8), gradient (-, 0, +): v⁻ = λσ (6/5, 6/5, 1) and v⁺ = λσ (1, 6/5, 6/5)."""
+    """λ = 1/2, ρ = 1/5, σ = (2, 4, 8), gradient (-, 0, +): v⁻ = λσ (6/5, 6/5, 1) and v⁺ = λσ (1,
+    6/5, 6/5)."""
     spread, signs = vector(2, 4, 8), torch.tensor([-1, 0, 1], dtype=torch.int8)
     down, up = Growth(0.5, 0.2).rates(spread, signs)
     assert down.tolist() == pytest.approx([1.2, 2.4, 4.0], rel=1e-15)
@@ -358,7 +369,8 @@ def test_the_gradient_is_the_smallest_rows() -> None:
 
 
 def test_gie_grows_towards_safety() -> None:
-    """w > 0 for w ~ N(1, 1): the gradient is positive, so the box after j steps of 0.3 is [1 - 0.3 j, 1 + 0.36 j]."""
+    """w > 0 for w ~ N(1, 1): the gradient is positive, so the box after j steps of 0.3 is [1 - 0.3
+    j, 1 + 0.36 j]."""
     problem = one_weight(1.0, 1.0, lambda r: half_space(r, vector(1.0), 0.0), at(1.0))
     plan = GIE(samples=1, step=0.3, rho=0.2).plan()
     (boxes,), _ = grow(problem, plan, seed=0)
@@ -411,7 +423,8 @@ def test_wrong_arguments_are_refused(options: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("name", FEW)
 def test_the_same_seed_gives_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Together, one by one, in two unequal parts or cut to pieces by the memory budget: the same claims."""
+    """Together, one by one, in two unequal parts or cut to pieces by the memory budget: the same
+    claims."""
     problem, method = classifier(), FEW[name]
     together = claims(certify(problem, method, seed=3, indices=range(6)))
     alone = [claims(certify(problem[i : i + 1], method, seed=3, indices=[i]))[0] for i in range(6)]
@@ -485,7 +498,8 @@ SABOTAGE: dict[str, Callable[[], AbstractContextManager[object]]] = {
 @pytest.mark.parametrize("sabotage", SABOTAGE)
 @pytest.mark.parametrize("name", FEW)
 def test_precision_cannot_be_taken_away(sabotage: str, name: str) -> None:
-    """Global settings of precision, set around the problem and certify, change no bit of a claim."""
+    """Global settings of precision, set around the problem and certify, change no bit of a
+    claim."""
     with SABOTAGE[sabotage]():
         results = certify(classifier(), FEW[name])
     assert claims(results) == undisturbed(name)
@@ -506,7 +520,8 @@ def undisturbed(name: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("name", FEW)
 def test_every_claim_carries_its_certificate(name: str, tmp_path: Path) -> None:
-    """certified <=> lower > 0 <=> a certificate, which survives the disk, names its problem and repeats the claim."""
+    """certified <=> lower > 0 <=> a certificate, which survives the disk, names its problem and
+    repeats the claim."""
     problem = classifier()
     results = certify(problem, FEW[name], seed=5)
     assert {result.status for result in results} >= {"certified", "misclassified"}
@@ -546,7 +561,8 @@ def check_certificate(problem: Problem, result: Result, path: Path) -> None:
 
 @pytest.mark.parametrize("name", FEW)
 def test_the_boxes_of_a_certificate_are_safe(name: str) -> None:
-    """Rebuilt from the certificate alone (centre, signs, steps, rule in float64), every box passes the bound again."""
+    """Rebuilt from the certificate alone (centre, signs, steps, rule in float64), every box passes
+    the bound again."""
     problem = classifier()
     posterior, spec = problem.posterior, problem.specification
     for i, result in enumerate(certify(problem, FEW[name])):
@@ -581,7 +597,8 @@ def certified_boxes(result: Result, posterior: Normal) -> Iterator[Box]:
 
 
 def test_a_single_box_certificate_is_its_mass() -> None:
-    """With one centre the claim is the mass of the box that the certificate describes, to the last digits."""
+    """With one centre the claim is the mass of the box that the certificate describes, to the last
+    digits."""
     for name in ("pie", "gie", "gie as published"):
         problem = classifier()
         for result in certify(problem, replace(FEW[name], samples=1)):

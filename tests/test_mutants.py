@@ -1,7 +1,9 @@
-"""Seeded mutants: wrong formulas for the mass of boxes, each killed by the check that the right one passes.
+"""Seeded mutants: wrong formulas for the mass of boxes, each killed by the check that the right one
+passes.
 
-Every mass function takes a posterior and boxes and claims a lower bound of the mass of their union. The mutants are
-errors that have been published or are easily made; each differs from a control that passes in one place only.
+Every mass function takes a posterior and boxes and claims a lower bound of the mass of their union.
+The mutants are errors that have been published or are easily made; each differs from a control that
+passes in one place only.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ Mass = Callable[[Independent, Sequence[Box]], float]
 Joint = Callable[[Box, Box], Box | None]
 
 
-# ---- the check -------------------------------------------------------------------------------------------------------
+# ---- the check -----------------------------------------------------------------------------------
 
 
 @cache
 def cases() -> list[tuple[str, Normal, list[Box], mpf]]:
-    """Posteriors and boxes with the exact mass of the union: every kind of error overshoots in one of them."""
+    """Posteriors and boxes with the exact mass of the union: every kind of error overshoots in one
+    of them."""
 
     def case(
         name: str, mean: Sequence[float], std: Sequence[float], *ends: list[tuple[float, float]]
@@ -91,7 +94,7 @@ def assert_never_above(mass: Mass) -> None:
             raise AssertionError(f"{name}: claims {claimed}, the union has {float(exact)}")
 
 
-# ---- the right functions ---------------------------------------------------------------------------------------------
+# ---- the right functions -------------------------------------------------------------------------
 
 
 def the_union(posterior: Independent, boxes: Sequence[Box]) -> float:
@@ -109,7 +112,8 @@ def best_box(posterior: Independent, boxes: Sequence[Box]) -> float:
 
 
 def inclusion_exclusion(joint: Joint, depth: int) -> Mass:
-    """The signed sum over intersections of up to `depth` boxes: a lower bound at even depths and at full depth."""
+    """The signed sum over intersections of up to `depth` boxes: a lower bound at even depths and at
+    full depth."""
 
     def mass(posterior: Independent, boxes: Sequence[Box]) -> float:
         terms = [0.0]
@@ -140,11 +144,12 @@ RIGHT: dict[str, Mass] = {
 }
 
 
-# ---- the mutants -----------------------------------------------------------------------------------------------------
+# ---- the mutants ---------------------------------------------------------------------------------
 
 
 def sum_then_product(posterior: Independent, boxes: Sequence[Box]) -> float:
-    """Adds the (disjoint) boxes' intervals per weight and multiplies: counts combinations that lie in no box."""
+    """Adds the (disjoint) boxes' intervals per weight and multiplies: counts combinations that lie
+    in no box."""
     per_weight = torch.stack([posterior.log_masses(box).exp() for box in boxes]).sum(0)
     return float(per_weight.clamp_max(1).prod()) * (1 - 1e-12)
 

@@ -207,7 +207,8 @@ DENSE = {"type": "Dense", "inputs": 2, "outputs": 1}
     ],
 )
 def test_a_malformed_description_is_an_input_error(description: Any) -> None:
-    """Whatever a file holds in place of an architecture: one typed error of one line, never another exception."""
+    """Whatever a file holds in place of an architecture: one typed error of one line, never another
+    exception."""
     with pytest.raises(InputError) as caught:
         from_description(description)
     assert "\n" not in str(caught.value)

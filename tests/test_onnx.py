@@ -1,4 +1,5 @@
-"""ONNX files: outputs as the reference evaluator computes them, folding, and refusals by the name of the node."""
+"""ONNX files: outputs as the reference evaluator computes them, folding, and refusals by the name
+of the node."""
 
 from __future__ import annotations
 
@@ -400,10 +401,10 @@ def test_the_page_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 IMAGE = (1, 3, 4, 4)
 REFUSED: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], str]] = {
-    "another operator": ([node("Softmax", "x", "y")], {}, (1, 4), "node 'my_Softmax' (Softmax): the operator is not"),
-    "a transposed activation": ([node("Transpose", "x", "y")], {}, (1, 4), "(Transpose): the operator is not"),
+    "another operator": ([node("Softmax", "x", "y")], {}, (1, 4), ("node 'my_Softmax' (Softmax): the operator is " "not")),
+    "a transposed activation": ([node("Transpose", "x", "y")], {}, (1, 4), ("(Transpose): the operator is " "not")),
     "a branch": (
-        [node("Relu", "x", "h"), node("Add", "h x", "y")], {}, (1, 4), "it takes h, x, not h alone: the network is",
+        [node("Relu", "x", "h"), node("Add", "h x", "y")], {}, (1, 4), ("it takes h, x, not h alone: the network " "is"),
     ),
     "a square": ([node("Mul", "x x", "y")], {}, (1, 4), "not a chain"),
     "an unknown value": ([node("MatMul", "x Z", "y")], {}, (1, 4), "it takes x, Z"),
@@ -411,7 +412,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], str]]
     "a constant overwritten": ([node("Relu", "x", "W")], {"W": W}, (1, 4), "'W' is defined twice"),
     "an early output": ([node("MatMul", "x W", "y"), node("Relu", "y", "z")], {"W": W}, (1, 4), "not the end"),
     "no weights": ([node("Relu", "x", "y")], {}, (1, 4), "no weights"),
-    "an image at the end": ([node("Conv", "x K", "y")], {"K": KERNEL}, IMAGE, "its output must be a vector"),
+    "an image at the end": ([node("Conv", "x K", "y")], {"K": KERNEL}, IMAGE, ("its output must be a " "vector")),
     "arithmetic after an activation": (
         [node("MatMul", "x W", "h"), node("Relu", "h", "g"), node("Mul", "g b", "i"), node("Relu", "i", "y")],
         {"W": W, "b": B}, (1, 4), "(Relu): the arithmetic of node 'my_Mul' cannot be folded",
@@ -431,12 +432,12 @@ REFUSED: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], str]]
     "division by the activation": ([node("Div", "b x", "y")], {"b": B}, (1, 3), "division by the activation or by 0"),
     "division by zero": ([node("Div", "x b", "y")], {"b": np.zeros(3)}, (1, 3), "division by the activation or by 0"),
     "constants divided by zero": ([node("Div", "b z", "y")], {"b": B, "z": 0.0}, (1, 3), "(Div): division by 0"),
-    "a wider sum": ([node("Add", "x b", "y")], {"b": random_array(2, 3)}, (1, 3), "node 'my_Add' (Add)"),
+    "a wider sum": ([node("Add", "x b", "y")], {"b": random_array(2, 3)}, (1, 3), ("node 'my_Add' " "(Add)")),
     "whole numbers": ([node("MatMul", "x W", "y")], {"W": [[1], [2]]}, (1, 2), "floating-point"),
     "weights in three sizes": ([node("MatMul", "x W", "y")], {"W": random_array(2, 4, 3)}, (1, 4), "give a matrix"),
     "weights on the left": ([node("MatMul", "W x", "y")], {"W": W}, (3, 1), "the left factor"),
-    "weights that do not fit": ([node("MatMul", "x W", "y")], {"W": W}, (1, 5), "Dense(4, 3) follows shape (5,)"),
-    "a matrix on images": ([node("MatMul", "x W", "y")], {"W": W}, (1, 3, 4), "follows shape (3, 4)"),
+    "weights that do not fit": ([node("MatMul", "x W", "y")], {"W": W}, (1, 5), ("Dense(4, 3) follows shape " "(5,)")),
+    "a matrix on images": ([node("MatMul", "x W", "y")], {"W": W}, (1, 3, 4), ("follows shape (3, " "4)")),
     "a transposed product": ([node("Gemm", "x W", "y", transA=1)], {"W": W}, (1, 4), "not transposed"),
     "groups": ([node("Conv", "x K", "y", group=3)], {"K": random_array(3, 1, 2, 2)}, IMAGE, "groups and dilations"),
     "dilations": ([node("Conv", "x K", "y", dilations=[2, 2])], {"K": KERNEL}, IMAGE, "groups and dilations"),
@@ -445,17 +446,17 @@ REFUSED: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], str]]
     "a convolution over sequences": ([node("Conv", "x K", "y")], {"K": KERNEL[..., 0]}, (1, 3, 4), "over images"),
     "padded pools": ([node("MaxPool", "x", "y", kernel_shape=[2, 2], pads=[1] * 4)], {}, IMAGE, "padding, dilation"),
     "pools that stand out": (
-        [node("AveragePool", "x", "y", kernel_shape=[2, 2], ceil_mode=1)], {}, IMAGE, "padding, dilation and windows",
+        [node("AveragePool", "x", "y", kernel_shape=[2, 2], ceil_mode=1)], {}, IMAGE, ("padding, dilation and " "windows"),
     ),
     "a pool without a size": ([node("MaxPool", "x", "y")], {}, IMAGE, "'kernel_shape' is missing"),
-    "an unknown attribute": ([node("Relu", "x", "y", mood=1)], {}, (1, 4), "attribute 'mood' is not supported"),
+    "an unknown attribute": ([node("Relu", "x", "y", mood=1)], {}, (1, 4), ("attribute 'mood' is not " "supported")),
     "a slope": ([node("LeakyRelu", "x", "y", alpha=-1.0)], {}, (1, 4), "LeakyReLU slope is -1.0"),
     "training": (
-        [node("BatchNormalization", "x s s s s", "y", training_mode=1)], {"s": B}, (1, 3), "training and normalisation",
+        [node("BatchNormalization", "x s s s s", "y", training_mode=1)], {"s": B}, (1, 3), ("training and " "normalisation"),
     ),
     "a negative variance": ([node("BatchNormalization", "x s s s v", "y")], {"s": B, "v": -B**2}, (1, 3), "positive"),
     "another axis": ([node("Flatten", "x", "y", axis=2)], {}, IMAGE, "give axis 1"),
-    "another shape": ([node("Reshape", "x s", "y")], {"s": [1, 6, 8]}, IMAGE, "must be [batch, -1]"),
+    "another shape": ([node("Reshape", "x s", "y")], {"s": [1, 6, 8]}, IMAGE, ("must be [batch, " "-1]")),
     "another size": ([node("Reshape", "x s", "y")], {"s": [2, -1]}, IMAGE, "is not [batch, 48]"),
     "two open sizes": ([node("Reshape", "x s", "y")], {"s": [-1, -1]}, IMAGE, "is not [batch, 48]"),
     "a vector": ([node("MatMul", "x W", "y")], {"W": W}, (4,), "give a batch dimension"),

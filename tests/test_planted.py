@@ -1,4 +1,5 @@
-"""Planted counterexamples: unsafe weights and inputs of a probability known in closed form, never certified away."""
+"""Planted counterexamples: unsafe weights and inputs of a probability known in closed form, never
+certified away."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ EVERY = {**METHODS, "concentration": Concentration()}
 
 @dataclass(frozen=True, eq=False)
 class Planted:
-    """A problem whose P_safe is at most `safe`: in each an unsafe (w, x) was hidden with probability 1 - safe."""
+    """A problem whose P_safe is at most `safe`: in each an unsafe (w, x) was hidden with
+    probability 1 - safe."""
 
     problem: Problem
     safe: float
@@ -43,7 +45,8 @@ def normal(mean: list[float], std: list[float]) -> Normal:
 
 
 def slope(seed: int) -> Planted:
-    """y = w x + c > 0 for |x - 1| <= r, only w random: unsafe iff w <= -c / (1 + r), found at the far end of x."""
+    """y = w x + c > 0 for |x - 1| <= r, only w random: unsafe iff w <= -c / (1 + r), found at the
+    far end of x."""
     choose = random.Random(seed)
     mean, std, c, r = (
         choose.uniform(-0.2, 1),
@@ -60,7 +63,8 @@ def slope(seed: int) -> Planted:
 
 
 def trigger(seed: int) -> Planted:
-    """y = 1 - k ReLU(w x - t): a neuron that is dead at the mean and wakes when w (1 + r) > t + 1 / k breaks safety."""
+    """y = 1 - k ReLU(w x - t): a neuron that is dead at the mean and wakes when w (1 + r) > t + 1 /
+    k breaks safety."""
     choose = random.Random(seed)
     mean, std, t, k, r = (
         choose.uniform(-1, 1),
@@ -78,9 +82,11 @@ def trigger(seed: int) -> Planted:
 
 
 def offset(seed: int) -> Planted:
-    """A fixed ReLU network plus a random output bias b: unsafe iff b <= -min over the region, reached at a vertex.
+    """A fixed ReLU network plus a random output bias b: unsafe iff b <= -min over the region,
+    reached at a vertex.
 
-    One hidden layer of non-negative outgoing weights is convex in x; its concave mirror has its minimum at a vertex.
+    One hidden layer of non-negative outgoing weights is convex in x; its concave mirror has its
+    minimum at a vertex.
     """
     generator = torch.Generator().manual_seed(seed)
     network = mlp(2, 3, 1)
@@ -101,7 +107,8 @@ def offset(seed: int) -> Planted:
 
 
 def pair(seed: int) -> Planted:
-    """Two outputs, each with its own random weight; both must stay above a threshold: the masses multiply."""
+    """Two outputs, each with its own random weight; both must stay above a threshold: the masses
+    multiply."""
     choose = random.Random(seed)
     means, stds = (
         [choose.uniform(0, 1) for _ in range(2)],
@@ -155,7 +162,8 @@ def test_no_bound_overlooks_them(plant: str, bound: str, seed: int) -> None:
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_plants_are_as_claimed(plant: str) -> None:
-    """Of 40,000 networks drawn the share that an input grid does not break is `safe`, within five standard errors."""
+    """Of 40,000 networks drawn the share that an input grid does not break is `safe`, within five
+    standard errors."""
     planted = PLANTS[plant](0)
     posterior, spec = planted.problem.posterior, planted.problem.specification
     generator = torch.Generator().manual_seed(0)
@@ -171,7 +179,8 @@ def test_the_plants_are_as_claimed(plant: str) -> None:
 
 
 def test_plants_are_nearly_found() -> None:
-    """The bounds are not vacuous: fine steps along one weight reach most of the mass that is really safe."""
+    """The bounds are not vacuous: fine steps along one weight reach most of the mass that is really
+    safe."""
     planted = slope(0)
     box = (
         2 * stats.norm.cdf(stats.norm.isf(1 - planted.safe)) - 1
@@ -193,7 +202,8 @@ def families() -> dict[str, tuple[Independent, object]]:
 @pytest.mark.parametrize("family", families())
 @pytest.mark.parametrize("name", METHODS)
 def test_planted_in_every_family(family: str, name: str) -> None:
-    """w > 0 with w of any family: certified below P(w > 0), and not far below with a box up to the edge."""
+    """w > 0 with w of any family: certified below P(w > 0), and not far below with a box up to the
+    edge."""
     posterior, law = families()[family]
     spec = half_space(ball(vector(1.0).reshape(1, 1), 0.0), vector(1.0), 0.0)
     problem = Problem(Network((1,), (Dense(1, 1, bias=False),)), posterior, spec)
@@ -229,7 +239,8 @@ def unsafe_corner() -> Problem:
 
 
 def unsafe_inside() -> Problem:
-    """1 - 2 ReLU(x - 0.4) - 2 ReLU(0.6 - x) over [0, 1] dips below 0 at the ends only, where the kinks do not show."""
+    """1 - 2 ReLU(x - 0.4) - 2 ReLU(0.6 - x) over [0, 1] dips below 0 at the ends only, where the
+    kinks do not show."""
     network = Network((1,), (Dense(1, 2), ReLU(), Dense(2, 1)))
     spec = half_space(
         explicit_box(Box(vector(0.0).reshape(1, 1), vector(1.0).reshape(1, 1))), vector(1.0), 0.0
@@ -264,7 +275,8 @@ def test_no_bound_proves_an_unsafe_network(build: Callable[[], Problem], bound: 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_deterministic_networks_with_a_planted_input(seed: int) -> None:
-    """Random networks, and a threshold that one hidden input of the region does not reach: never certified."""
+    """Random networks, and a threshold that one hidden input of the region does not reach: never
+    certified."""
     generator = torch.Generator().manual_seed(seed)
     network = mlp(2, 4, 1)
     weights, x = gaussian(network.size, generator=generator), uniform(1, 2, generator=generator)

@@ -1,7 +1,9 @@
-"""Posterior families: validation, sampling against scipy.stats, box masses against 60-digit arithmetic.
+"""Posterior families: validation, sampling against scipy.stats, box masses against 60-digit
+arithmetic.
 
-The oracle below is written with mpmath from the definitions and shares nothing with the code under test. Comparisons
-are exact: a mass rounded down may never exceed the true one, not even in the last bit.
+The oracle below is written with mpmath from the definitions and shares nothing with the code under
+test. Comparisons are exact: a mass rounded down may never exceed the true one, not even in the last
+bit.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def interval(lower: float, upper: float) -> Box:
     return Box(vector(lower), vector(upper))
 
 
-# ---- the oracle: interval masses at 60 digits or more ----------------------------------------------------------------
+# ---- the oracle: interval masses at 60 digits or more --------------------------------------------
 
 
 def symmetric_log(tail: mpmath.mpf, a: mpf, b: mpf) -> mpf:
@@ -63,7 +65,8 @@ def laplace_tail(z: mpf) -> mpf:
 
 
 def student_tail(z: mpf, df: mpf) -> mpf:
-    """P(T > z), through the regularised incomplete beta function at whichever argument is below 1/2."""
+    """P(T > z), through the regularised incomplete beta function at whichever argument is below
+    1/2."""
     half = mpf(1) / 2
     if mpmath.isinf(z):
         return mpf(0)
@@ -126,7 +129,7 @@ def assert_bracketed(posterior: Independent, box: Box, exact: mpf) -> None:
     assert exact <= up, f"rounded up, but below by {mpmath.nstr(exact - up, 3)}: {posterior} {box}"
 
 
-# ---- one representative of each family -------------------------------------------------------------------------------
+# ---- one representative of each family -----------------------------------------------------------
 
 
 def make(family: str, size: int) -> Independent:
@@ -176,7 +179,7 @@ def test_center_and_spread(posterior: Independent, center: float, spread: float)
     assert posterior.size == 1
 
 
-# ---- sampling --------------------------------------------------------------------------------------------------------
+# ---- sampling ------------------------------------------------------------------------------------
 
 
 @every_family
@@ -184,7 +187,8 @@ def test_center_and_spread(posterior: Independent, center: float, spread: float)
     ("count", "size"), [(1, 20_000), (4_000, 1)], ids=["across weights", "across draws"]
 )
 def test_samples_follow_the_distribution(family: str, count: int, size: int) -> None:
-    """Every empirical quantile at once: by the DKW inequality P(sup |F_n - F| > e) <= 2 exp(-2 n e²), here 1e-6."""
+    """Every empirical quantile at once: by the DKW inequality P(sup |F_n - F| > e) <= 2 exp(-2 n
+    e²), here 1e-6."""
     draws = np.sort(sample(make(family, size), count, seed=3).flatten().numpy())
     n = count * size
     expected = REFERENCE[family].cdf(draws)
@@ -194,7 +198,8 @@ def test_samples_follow_the_distribution(family: str, count: int, size: int) -> 
 
 @every_family
 def test_sample_moments(family: str) -> None:
-    """Mean and variance within five standard errors, sd / sqrt(n) and variance * sqrt((kurtosis + 2) / n)."""
+    """Mean and variance within five standard errors, sd / sqrt(n) and variance * sqrt((kurtosis +
+    2) / n)."""
     n = 40_000
     draws = sample(make(family, n), 1, seed=5).numpy()
     mean, variance, kurtosis = (float(moment) for moment in REFERENCE[family].stats(moments="mvk"))
@@ -204,7 +209,8 @@ def test_sample_moments(family: str) -> None:
 
 @every_family
 def test_weights_and_draws_are_uncorrelated(family: str) -> None:
-    """Neighbouring weights of one draw, and neighbouring draws of one weight: |r| <= 5 / sqrt(n)."""
+    """Neighbouring weights of one draw, and neighbouring draws of one weight: |r| <= 5 /
+    sqrt(n)."""
     n = 4_000
     ranks = REFERENCE[family].cdf(sample(make(family, 2), n, seed=11).numpy())
     assert abs(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1]) <= 5 / math.sqrt(n)
@@ -312,7 +318,7 @@ def test_far_tail_truncation_is_sampled(low: float, high: float) -> None:
     assert error <= math.sqrt(math.log(2e6) / (2 * n))
 
 
-# ---- validation ------------------------------------------------------------------------------------------------------
+# ---- validation ----------------------------------------------------------------------------------
 
 
 def parameters_of(family: str) -> dict[str, Tensor]:
@@ -385,7 +391,8 @@ def test_crossed_supports_are_refused(family: str) -> None:
 
 @pytest.mark.parametrize("df", [0.0, -1.0, 0.5, math.nextafter(1.0, 0.0), 1.1e10])
 def test_student_has_1_to_1e10_degrees_of_freedom(df: float) -> None:
-    """Below 1 the tails are heavier than the arithmetic allows for; beyond 1e10 no checker could tell it from Gauss."""
+    """Below 1 the tails are heavier than the arithmetic allows for; beyond 1e10 no checker could
+    tell it from Gauss."""
     with pytest.raises(InputError, match="degrees of freedom"):
         StudentT(vector(0.0, 0.0), vector(1.0, 1.0), vector(2.0, df))
     StudentT(vector(0.0, 0.0), vector(1.0, 1.0), vector(1.0, 1e10))
@@ -408,13 +415,14 @@ def test_a_deterministic_weight_outside_its_support_is_refused() -> None:
 @every_family
 @pytest.mark.parametrize(("weights", "length"), [(3, 1), (3, 2), (3, 4), (1, 3)])
 def test_a_box_of_another_length_is_refused(family: str, weights: int, length: int) -> None:
-    """A box over fewer or more weights has no mass under this posterior: an error, never a broadcast number."""
+    """A box over fewer or more weights has no mass under this posterior: an error, never a
+    broadcast number."""
     box = Box(torch.full((length,), -9.0).double(), torch.full((length,), 9.0).double())
     with pytest.raises(InputError):
         make(family, weights).log_mass(box)
 
 
-# ---- box masses ------------------------------------------------------------------------------------------------------
+# ---- box masses ----------------------------------------------------------------------------------
 
 Z = [
     1e-8,
@@ -505,7 +513,8 @@ def random_weight(family: str, rng: np.random.Generator) -> Independent:
     ("z", "shape"), [(1e-8, "symmetric"), (4.0, "lopsided"), (30.0, "right"), (37.0, "symmetric")]
 )
 def test_many_equal_weights_are_bracketed(size: int, z: float, shape: str) -> None:
-    """One interval repeated: the exact log mass is `size` times that of one weight, up to a million weights."""
+    """One interval repeated: the exact log mass is `size` times that of one weight, up to a million
+    weights."""
     one = shaped(0.3, 0.07, z, shape)
     exact = exact_log(make("normal", 1), one, digits=80)
     box = Box(one.lower.expand(size), one.upper.expand(size))
@@ -554,7 +563,8 @@ def test_a_batch_of_boxes_equals_the_boxes_one_by_one() -> None:
 )
 @pytest.mark.parametrize("shape", ["symmetric", "lopsided", "all but the right tail"])
 def test_straddling_masses_are_tight(family: str, allowed: float, shape: str) -> None:
-    """Rounding costs a tiny part of the log mass when the interval holds the centre: no digits are lost near 1."""
+    """Rounding costs a tiny part of the log mass when the interval holds the centre: no digits are
+    lost near 1."""
     posterior = make(family, 1)
     for z in (1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0):
         box = shaped(float(posterior.center), float(posterior.spread), z, shape)
@@ -563,7 +573,8 @@ def test_straddling_masses_are_tight(family: str, allowed: float, shape: str) ->
 
 
 def test_a_thousand_weights_at_three_sigma() -> None:
-    """Example 3.2 of the paper: p_3 = 0.9973002 per weight, so ±3σ in 1000 dimensions holds 0.067 < 0.08."""
+    """Example 3.2 of the paper: p_3 = 0.9973002 per weight, so ±3σ in 1000 dimensions holds 0.067 <
+    0.08."""
     posterior = make("normal", 1000)
     box = Box(posterior.mean - 3 * posterior.std, posterior.mean + 3 * posterior.std)
     mass = math.exp(float(posterior.log_mass(box)))
@@ -571,7 +582,7 @@ def test_a_thousand_weights_at_three_sigma() -> None:
     assert 0.0665 < mass < 0.0675 < 0.08
 
 
-# ---- infinite ends, underflow, overflow ------------------------------------------------------------------------------
+# ---- infinite ends, underflow, overflow ----------------------------------------------------------
 
 
 @every_family
@@ -631,7 +642,8 @@ def test_arguments_that_underflow_are_bracketed(kind: type[Independent]) -> None
 def test_distances_that_overflow_are_bracketed(
     kind: type[Independent], lower: float, upper: float
 ) -> None:
-    """l - mean = -2.7e308 is no float, but only 2.7 σ: taking it for -inf would forget a tail. Or it is refused."""
+    """l - mean = -2.7e308 is no float, but only 2.7 σ: taking it for -inf would forget a tail. Or
+    it is refused."""
     try:
         posterior = kind(vector(1e308), vector(1e308))
     except InputError:
@@ -642,7 +654,8 @@ def test_distances_that_overflow_are_bracketed(
 
 @pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.7e308), (-1e308, 1e308), (0.0, 1.0)])
 def test_a_uniform_width_that_overflows_is_bracketed(lower: float, upper: float) -> None:
-    """high - low = 3.4e308 is no float: half the support must not count as all of it. Or it is refused."""
+    """high - low = 3.4e308 is no float: half the support must not count as all of it. Or it is
+    refused."""
     try:
         posterior = Uniform(vector(-1.7e308), vector(1.7e308))
     except InputError:
@@ -654,7 +667,8 @@ def test_a_uniform_width_that_overflows_is_bracketed(lower: float, upper: float)
 @pytest.mark.parametrize("df", [1.0, 2.0, 5.0])
 @pytest.mark.parametrize("z", [1e3, 1e5, 1e6, 1e7, 1e8, 1e9, 1e12])
 def test_student_half_lines_are_bracketed(z: float, df: float) -> None:
-    """P(0 < T < z) for large z: the tail that is missing from 1/2 is far above the rounding of z²/(df + z²)."""
+    """P(0 < T < z) for large z: the tail that is missing from 1/2 is far above the rounding of
+    z²/(df + z²)."""
     posterior = StudentT(vector(0.0), vector(1.0), vector(df))
     for box in (interval(0.0, z), interval(-z, 0.0), interval(-z, z), interval(z, 3 * z)):
         assert_bracketed(posterior, box, exact_log(posterior, box))
@@ -678,7 +692,7 @@ def test_student_with_many_degrees_of_freedom_is_bracketed(df: float) -> None:
             assert_bracketed(posterior, box, exact_log(posterior, box))
 
 
-# ---- degenerate weights and boxes ------------------------------------------------------------------------------------
+# ---- degenerate weights and boxes ----------------------------------------------------------------
 
 
 @deterministic
@@ -686,7 +700,8 @@ def test_student_with_many_degrees_of_freedom_is_bracketed(df: float) -> None:
 def test_a_deterministic_weight_inside_or_touching_counts_one(
     posterior: Independent, ends: tuple[float, float]
 ) -> None:
-    """Spread 0: the box is closed, so a face through the weight holds it; the mass is the other weight's."""
+    """Spread 0: the box is closed, so a face through the weight holds it; the mass is the other
+    weight's."""
     box = Box(vector(ends[0], -0.4), vector(ends[1], 0.7))
     assert float(posterior.log_masses(box)[0]) == 0.0
     assert_bracketed(posterior, box, exact_log(posterior, box))
@@ -759,7 +774,7 @@ def test_a_uniform_of_subnormal_width_is_no_point_mass() -> None:
     assert_bracketed(posterior, interval(0.0, 5e-324), mpf(0))
 
 
-# ---- truncation and bounded support ----------------------------------------------------------------------------------
+# ---- truncation and bounded support --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["uniform", "truncated-normal"])
@@ -815,7 +830,8 @@ def test_far_tail_truncation_is_bracketed(low: float, high: float) -> None:
 
 
 def test_slivers_cut_from_the_support_are_bracketed() -> None:
-    """Nearly the whole support: the ratio is so near 1 that roundings in the same direction would show."""
+    """Nearly the whole support: the ratio is so near 1 that roundings in the same direction would
+    show."""
     rng = np.random.default_rng(37)
     for _ in range(100):
         low, high = np.sort(rng.normal(0, 2, 2)).tolist()

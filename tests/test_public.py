@@ -1,4 +1,5 @@
-"""The package as others see it: its names, what importing it costs, and that nothing rests on assertions."""
+"""The package as others see it: its names, what importing it costs, and that nothing rests on
+assertions."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def report(code: str, *options: str) -> dict[str, object]:
 
 
 def test_all_is_what_is_exported() -> None:
-    """Every name of __all__ exists and only the namespaces are modules; type checkers and `import *` see the same."""
+    """Every name of __all__ exists and only the namespaces are modules; type checkers and `import
+    *` see the same."""
     names = set(bnncert.__all__)
     assert len(names) == len(bnncert.__all__)
     modules = {name for name in names if isinstance(getattr(bnncert, name), ModuleType)}
@@ -102,7 +104,8 @@ def test_the_package_has_a_version_and_every_file_a_first_line() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 def test_nothing_rests_on_an_assertion(file: Path) -> None:
-    """No assert statement and no __debug__ in the package: python -O would remove what they check."""
+    """No assert statement and no __debug__ in the package: python -O would remove what they
+    check."""
     tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     lines = [
         node.lineno
@@ -136,7 +139,8 @@ EXTRAS = {
 
 
 def test_the_package_imports_what_it_declares_and_nothing_else() -> None:
-    """Outside of the core each library is imported by one file that needs it; markupsafe is a part of jinja2."""
+    """Outside of the core each library is imported by one file that needs it; markupsafe is a part
+    of jinja2."""
     known = CORE | {"bnncert"} | sys.stdlib_module_names
     found = {str(file.relative_to(SOURCE)): imported_libraries(file) - known for file in FILES}
     assert {name: others for name, others in found.items() if others} == EXTRAS
@@ -195,7 +199,8 @@ print(json.dumps({
 
 
 def test_everything_holds_under_optimisation() -> None:
-    """python -O: the 2-D example gets the same numbers and certificates, wrong input is refused, a tie is not safe."""
+    """python -O: the 2-D example gets the same numbers and certificates, wrong input is refused, a
+    tie is not safe."""
     optimised, printed = report(OPTIMISED, "-O"), io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(OPTIMISED, {})

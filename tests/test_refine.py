@@ -1,4 +1,5 @@
-"""Branch and bound against the truth: leaves and tails by brute force, known answers, limits, interrupts."""
+"""Branch and bound against the truth: leaves and tails by brute force, known answers, limits,
+interrupts."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def lower_bounds(found: Refined) -> Tensor:
 def open_problem(
     seed: int, sizes: tuple[int, ...] = (3, 6, 3), batch: int = 4, std: float = 0.01
 ) -> Problem:
-    """Class robustness of a random ReLU network where many signs are open and the mean network is right."""
+    """Class robustness of a random ReLU network where many signs are open and the mean network is
+    right."""
     generator = torch.Generator().manual_seed(seed)
     network = mlp(*sizes)
     mean = 0.7 * gaussian(network.size, generator=generator)
@@ -67,7 +69,8 @@ def shared_noise(seed: int, sizes: tuple[int, ...] = (3, 8, 2)) -> Problem:
 
 @pytest.mark.parametrize("block", range(4))
 def test_never_above_brute_force(block: int) -> None:
-    """Tiny networks of every depth, norm and width of posterior: no refined bound above the truth."""
+    """Tiny networks of every depth, norm and width of posterior: no refined bound above the
+    truth."""
     for seed in range(1000 * block, 1000 * block + 10):
         problem = wider(random_problem(seed, activations=PIECEWISE_LINEAR), seed)
         assert_below_truth(problem, lower_bounds(refined(problem)), seed)
@@ -178,7 +181,8 @@ def leaf_minimum(problem: Problem, domains: Domains, weights: Tensor, points: Te
 
 @pytest.mark.parametrize("std", [0.01, 0.1, 0.4])
 def test_the_tail_of_a_leaf(std: float) -> None:
-    """P(hidden intervals hold and the row falls below m - tL somewhere in the leaf) <= Q(t), for random leaves."""
+    """P(hidden intervals hold and the row falls below m - tL somewhere in the leaf) <= Q(t), for
+    random leaves."""
     leaves = 0
     for seed in range(30):
         problem = open_problem(seed, (2, 5, 2) if seed % 2 else (2, 3, 3, 2), std=std)
@@ -204,7 +208,8 @@ def test_the_tail_of_a_leaf(std: float) -> None:
 
 
 def test_children_are_at_least_as_good_as_their_parents() -> None:
-    """Nearly without noise, a child starts with its parent's bound or better; and what is found is what is stored."""
+    """Nearly without noise, a child starts with its parent's bound or better; and what is found is
+    what is stored."""
     for seed in range(10):
         problem = open_problem(seed, (3, 8, 3), std=1e-8)
         base = roots(
@@ -233,7 +238,8 @@ def test_children_are_at_least_as_good_as_their_parents() -> None:
 
 
 def triangle(offset: float, std: float = 1e-6) -> Problem:
-    """y = relu(x) + relu(-x) - relu(x) + offset on |x| <= 1: at least `offset`, but the relaxation loses half."""
+    """y = relu(x) + relu(-x) - relu(x) + offset on |x| <= 1: at least `offset`, but the relaxation
+    loses half."""
     network = mlp(1, 2, 1)
     mean = vector(
         1.0, -1.0, 0.0, 0.0, -1.0, 1.0, offset
@@ -246,7 +252,8 @@ def triangle(offset: float, std: float = 1e-6) -> Problem:
 
 
 def test_a_known_answer() -> None:
-    """y = relu(-x) - relu(x) + 1.2 >= 0.2 on [-1, 1]: exact after one split, whatever the relaxation says."""
+    """y = relu(-x) - relu(x) + 1.2 >= 0.2 on [-1, 1]: exact after one split, whatever the
+    relaxation says."""
     (before,) = prove(triangle(1.2), triangle(1.2).posterior, 1)
     (after,) = refined(triangle(1.2)).proofs
     assert after.bound >= before.bound
@@ -270,7 +277,8 @@ def test_limits_are_kept_and_more_is_never_worse() -> None:
 
 
 def test_a_closed_interval_ends_the_search() -> None:
-    """Where all that is left to gain is below the precision; and no precision but 0 costs more than it says."""
+    """Where all that is left to gain is below the precision; and no precision but 0 costs more than
+    it says."""
     wasted = 0
     for seed in range(12):
         problem = open_problem(seed, (3, 8, 3), std=[0.005, 0.02, 0.05][seed % 3])
@@ -348,7 +356,8 @@ def test_counterexamples_feed_the_upper_bound() -> None:
 
 
 def test_samples_agree_with_the_interval() -> None:
-    """Of 3,000 networks the share that is right on sampled points is not below the lower bound of effort 2."""
+    """Of 3,000 networks the share that is right on sampled points is not below the lower bound of
+    effort 2."""
     for seed in range(6):
         problem = open_problem(seed, (3, 8, 3), std=0.05)
         results = certify(problem, Concentration(effort=2, upper=True, nodes=100))

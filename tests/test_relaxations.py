@@ -137,7 +137,8 @@ def lines(relaxation: Relaxation) -> list[tuple[float, float, float, float]]:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_no_line_crosses_its_activation(activation: Activation) -> None:
-    """lower line <= f <= upper line in exact arithmetic (60 digits for tanh and sigmoid), with no tolerance."""
+    """lower line <= f <= upper line in exact arithmetic (60 digits for tanh and sigmoid), with no
+    tolerance."""
     number = Fraction if activation in PIECEWISE_LINEAR else mpmath.mpf
     wrong = []
     with mpmath.workdps(60):
@@ -152,7 +153,8 @@ def test_no_line_crosses_its_activation(activation: Activation) -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_range_is_covered(activation: Activation) -> None:
-    """f(l) and f(u), the extremes of a nondecreasing activation, lie in the image; it is wider by rounding only."""
+    """f(l) and f(u), the extremes of a nondecreasing activation, lie in the image; it is wider by
+    rounding only."""
     found = image(activation, BOX)
     with mpmath.workdps(60):
         for (l, u), low, high in zip(
@@ -218,7 +220,8 @@ def test_leaky_relu_by_hand() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("slope", [0.01, 0.3, 1 / 3])
 def test_a_leaky_slope_keeps_its_digits(dtype: torch.dtype, slope: float) -> None:
-    """Whatever torch's default dtype, the stable lines have the slope that was given, as float64."""
+    """Whatever torch's default dtype, the stable lines have the slope that was given, as
+    float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -234,7 +237,8 @@ def test_a_leaky_slope_keeps_its_digits(dtype: torch.dtype, slope: float) -> Non
 
 
 def test_tanh_intercept_holds_for_any_slope() -> None:
-    """The intercept alone carries the soundness: slopes from 0 to 1, and on either side of both tangents."""
+    """The intercept alone carries the soundness: slopes from 0 to 1, and on either side of both
+    tangents."""
     slopes = [0.0, 1e-320, 1e-20, 1e-9, 0.1, 0.42, 0.9, 1 - 1e-9, 1 - 2.0**-53, 1.0]
     ends = [
         (-3.0, 2.0),
@@ -259,7 +263,8 @@ def test_tanh_intercept_holds_for_any_slope() -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_an_interval_without_end_is_never_bounded_by_accident(activation: Activation) -> None:
-    """With an infinite end a line or a range is NaN, infinite or true: it never excludes a value of f."""
+    """With an infinite end a line or a range is NaN, infinite or true: it never excludes a value of
+    f."""
     for l, u in [(-math.inf, 1.0), (-1.0, math.inf), (-math.inf, math.inf), (math.inf, math.inf)]:
         (a, b, c, d) = lines(relax(activation, Box(vector(l), vector(u))))[0]
         for z in (-1e300, -1.0, 0.0, 1.0, 1e300):

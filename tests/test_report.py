@@ -1,4 +1,5 @@
-"""The HTML report: its numbers are the results', no text becomes markup, and bad folders get one clear line."""
+"""The HTML report: its numbers are the results', no text becomes markup, and bad folders get one
+clear line."""
 
 from __future__ import annotations
 
@@ -207,7 +208,8 @@ def test_the_distribution_is_also_a_table(tmp_path: Path) -> None:
 
 
 def test_the_chart_has_the_means_as_areas(tmp_path: Path) -> None:
-    """The area below the lower bounds is their mean, that above the upper bounds what is missing to theirs."""
+    """The area below the lower bounds is their mean, that above the upper bounds what is missing to
+    theirs."""
     lines = write_folder(tmp_path / "run", 40)
     paths = re.findall(
         r'<path class="(?:un)?safe" d="M0 (\d+)(.*?)V\1Z"', written(tmp_path / "run").text
@@ -380,7 +382,8 @@ def hostile_folder(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_no_text_becomes_markup(tmp_path: Path) -> None:
-    """A page about hostile texts has the elements and attributes of an innocent one, and tells them as they are."""
+    """A page about hostile texts has the elements and attributes of an innocent one, and tells them
+    as they are."""
     folder = tmp_path / HOSTILE.replace("/", "∕") / "run"
     lines = hostile_folder(folder)
     bad = dict.fromkeys(range(8), HOSTILE)
@@ -447,7 +450,8 @@ def test_the_content_security_policy_allows_this_script_and_style_alone(tmp_path
     style = re.search(r"<style>(.*?)</style>", page.text, re.DOTALL)
     assert style
     assert policy == (
-        f"default-src 'none'; style-src '{_hash(style[1])}'; script-src '{_hash(page.scripts[1])}'; img-src data:; "
+        f"default-src 'none'; style-src '{_hash(style[1])}'; script-src "
+        f"'{_hash(page.scripts[1])}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     assert page.text.index("Content-Security-Policy") < page.text.index("<style")
@@ -590,20 +594,20 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "deep": (write_lines("[" * 100_000), "line 1 of .* is malformed"),
     "not text": (lambda folder: (folder / "results.jsonl").write_bytes(b"\xff"), "cannot be read"),
     "field missing": (write_lines('{"index": 1}'), "label is missing"),
-    "unknown status": (lambda folder: change_line(folder, status="fine"), "line 2 of .*status is 'fine'"),
-    "lower above upper": (lambda folder: change_line(folder, lower=0.9, upper=0.5), "lower is 0.9 and upper 0.5"),
+    "unknown status": (lambda folder: change_line(folder, status="fine"), ("line 2 of .*status is " "'fine'")),
+    "lower above upper": (lambda folder: change_line(folder, lower=0.9, upper=0.5), ("lower is 0.9 and upper " "0.5")),
     "no probability": (lambda folder: change_line(folder, upper=1.5), "upper 1.5"),
     "infinite eps": (lambda folder: change_line(folder, eps=10**400), "malformed"),
     "negative seconds": (lambda folder: change_line(folder, seconds=-1), "seconds -1"),
-    "bad estimate": (lambda folder: change_line(folder, estimate={"samples": 1}), "verified is missing"),
+    "bad estimate": (lambda folder: change_line(folder, estimate={"samples": 1}), ("verified is " "missing")),
     "estimate no object": (lambda folder: change_line(folder, estimate=3), "not an object"),
-    "certificate gone": (lambda folder: first_certificate(folder).unlink(), "certificate .* is missing"),
+    "certificate gone": (lambda folder: first_certificate(folder).unlink(), ("certificate .* is " "missing")),
     "no certificate": (lambda folder: change_line(folder, certificate=None), "names no certificate"),
     "certificate outside": (lambda folder: change_line(folder, certificate="../../x"), "not a path inside"),
     "certificate absolute": (lambda folder: change_line(folder, certificate="/etc/passwd"), "not a path inside"),
     "certificate no path": (lambda folder: change_line(folder, certificate="a\0b"), "not a path inside"),
     "certificate a folder": (lambda folder: change_line(folder, certificate="certificates"), "is missing"),
-    "certificate no tensors": (lambda folder: first_certificate(folder).write_text("x"), "not a safetensors file"),
+    "certificate no tensors": (lambda folder: first_certificate(folder).write_text("x"), ("not a safetensors " "file")),
     "other claim": (lambda folder: change_line(folder, lower=0.123), "claims other bounds"),
 }  # fmt: skip
 
@@ -676,7 +680,8 @@ def test_a_posterior_that_was_not_certified_is_refused(tmp_path: Path, trained: 
 
 
 def many(count: int, shape: tuple[int, ...]) -> list[Entry]:
-    """Entries that are as hard to compress as can be, each with a counterexample and a cross-section."""
+    """Entries that are as hard to compress as can be, each with a counterexample and a
+    cross-section."""
     generator = np.random.default_rng(0)
     runs = "".join(
         f"{code}{n}" for code, n in zip("cb" * 60, [20, 20] * 59 + [20, 21], strict=True)
@@ -886,7 +891,8 @@ def two_weights(mean: torch.Tensor, std: torch.Tensor) -> Problem:
 
 
 def test_the_plane_of_a_linear_network() -> None:
-    """The margin 5 + 3 ξ0 + 4 ξ1 falls by 5 a standard deviation along u = -(3, 4) / 5: wrong from a = 1 on, any b."""
+    """The margin 5 + 3 ξ0 + 4 ξ1 falls by 5 a standard deviation along u = -(3, 4) / 5: wrong from
+    a = 1 on, any b."""
     section = cross_section(two_weights(vector(2, 3), vector(3, 4)), None, [], 0)
     assert section is not None
     axis = np.linspace(-REACH, REACH, SIDE)
@@ -934,7 +940,8 @@ def test_a_box_with_a_fixed_weight_outside_holds_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_plane_is_that_of_the_networks_in_it(trained: Any, seed: int) -> None:
-    """Any network of the grid, taken by itself, gives what the picture says; axes are orthonormal in units of σ."""
+    """Any network of the grid, taken by itself, gives what the picture says; axes are orthonormal
+    in units of σ."""
     network, posterior, x, y = trained
     wide = Normal(posterior.mean, 0.2 * posterior.mean.abs())
     problem = Problem(
@@ -974,7 +981,8 @@ def test_the_first_direction_is_the_most_dangerous(trained: Any) -> None:
 
 
 def test_correlated_weights_and_mixtures() -> None:
-    """w = mean + factor η: the plane is spanned by η, and a mixture's is that of its heaviest component."""
+    """w = mean + factor η: the plane is spanned by η, and a mixture's is that of its heaviest
+    component."""
     problem = two_weights(vector(2, 3), vector(3, 4))
     factor = torch.tensor([[3.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
     low_rank = LowRankNormal(vector(2, 3), vector(0, 0), factor)

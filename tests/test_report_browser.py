@@ -1,4 +1,5 @@
-"""The report in a real browser: headless Chromium opens, sorts, filters and reads a page about a thousand inputs."""
+"""The report in a real browser: headless Chromium opens, sorts, filters and reads a page about a
+thousand inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ ROWS = "#table tbody tr:not(.detail):not([hidden])"
 
 
 def button(index: int) -> str:
-    """Selects what opens an input; by its attribute, since a search by role would look at every row."""
+    """Selects what opens an input; by its attribute, since a search by role would look at every
+    row."""
     return f"button[aria-label='Details of input {index}']"
 
 

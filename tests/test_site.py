@@ -1,4 +1,5 @@
-"""The documentation site: its contents are complete, its links lead somewhere, and it needs nothing from elsewhere."""
+"""The documentation site: its contents are complete, its links lead somewhere, and it needs nothing
+from elsewhere."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_the_contents_list_every_page_once() -> None:
 
 
 def anchors(markdown: str) -> set[str]:
-    """Of the headings, as the site and GitHub make them where both agree: lower case, words joined by hyphens."""
+    """Of the headings, as the site and GitHub make them where both agree: lower case, words joined
+    by hyphens."""
     found = set()
     for heading in re.findall(r"^#+ (.*)$", FENCE.sub("", markdown), re.M):
         plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
@@ -81,7 +83,8 @@ def test_every_page_with_code_is_run_by_a_test() -> None:
 
 
 def public_names() -> set[str]:
-    """Names of the package and, with the namespace's name, of its namespaces; what both have is the package's."""
+    """Names of the package and, with the namespace's name, of its namespaces; what both have is the
+    package's."""
     spaces = {name for name in bnncert.__all__ if isinstance(getattr(bnncert, name), ModuleType)}
     own = set(bnncert.__all__) - spaces - {"__version__"}
     inside = {

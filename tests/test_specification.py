@@ -1,4 +1,5 @@
-"""Specifications: regions rounded outward, minima of linear rows over them, output rows, and what is refused."""
+"""Specifications: regions rounded outward, minima of linear rows over them, output rows, and what
+is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def point(*values: float, eps: float = 0.0, norm: str = "linf") -> Region:
 
 
 def awkward_numbers() -> list[tuple[float, float]]:
-    """Centres and radii of every size: subnormal, tiny, ordinary, huge, powers of two, zeros of either sign."""
+    """Centres and radii of every size: subnormal, tiny, ordinary, huge, powers of two, zeros of
+    either sign."""
     choose = random.Random(0)
     centers = [
         0.0,
@@ -63,7 +65,8 @@ def awkward_numbers() -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_box_of_a_ball_is_rounded_outward(norm: str) -> None:
-    """In rational arithmetic lower <= c - eps and c + eps <= upper, and neither by more than two floats."""
+    """In rational arithmetic lower <= c - eps and c + eps <= upper, and neither by more than two
+    floats."""
     pairs = awkward_numbers()
     center, eps = (vector(*column) for column in zip(*pairs, strict=True))
     box = ball(center.unsqueeze(1), eps, norm).box
@@ -148,7 +151,8 @@ def rows_for(seed: int, *shape: int) -> Tensor:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_minimum_over_a_box(seed: int) -> None:
-    """Never above the exact minimum, which a box takes at a vertex, and below it by rounding only."""
+    """Never above the exact minimum, which a box takes at a vertex, and below it by rounding
+    only."""
     region = random_region(seed, (2, 3), "linf", batch=2)
     rows = rows_for(seed, 2, 4, 2, 3)
     for i, found in enumerate(region.minimum(rows).tolist()):
@@ -194,7 +198,8 @@ def test_no_sampled_point_is_below_the_minimum(norm: str, seed: int) -> None:
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 def test_a_clipped_ball_is_better_than_either(norm: str) -> None:
-    """A ball cut by the clip range: both the box and the ball bound its minimum, and the larger is taken."""
+    """A ball cut by the clip range: both the box and the ball bound its minimum, and the larger is
+    taken."""
     center = vector(0.05, 0.5).unsqueeze(0)
     free, cut = ball(center, 0.2, norm), ball(center, 0.2, norm, (0.0, 1.0))
     along, across = vector(1.0, 0.0).reshape(1, 1, 2), vector(1.0, 1.0).reshape(1, 1, 2)
@@ -206,7 +211,8 @@ def test_a_clipped_ball_is_better_than_either(norm: str) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("size", [1e-200, 1e-170, 1e-160, 1e160, 1e200])
 def test_no_norm_under_or_overflows(norm: str, size: float) -> None:
-    """x1 over the ball of radius 2 around (1, 0) falls to -1: times `size` that is never taken for positive."""
+    """x1 over the ball of radius 2 around (1, 0) falls to -1: times `size` that is never taken for
+    positive."""
     row = vector(size, 0.0).reshape(1, 1, 2)
     assert not float(point(1, 0, eps=2.0, norm=norm).minimum(row)) > -size
 
@@ -386,7 +392,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_question_is_one_clear_error(name: str) -> None:
-    """An InputError of one line that names what is wrong; never another exception, never a silent repair."""
+    """An InputError of one line that names what is wrong; never another exception, never a silent
+    repair."""
     build, message = REFUSED[name]
     with pytest.raises(InputError, match=message) as caught:
         build()
@@ -422,7 +429,8 @@ def test_parts_that_do_not_fit_are_refused(
 
 
 def test_the_problem_digest_names_all_three_parts() -> None:
-    """Another architecture of the same size, another posterior or another question is another problem."""
+    """Another architecture of the same size, another posterior or another question is another
+    problem."""
     spec = half_space(point(0.0), vector(1.0), 0.0)
     plain, deeper = mlp(1, 1, 1), mlp(1, 1, 1, 1)
     several = [

@@ -1,4 +1,5 @@
-"""The five-minute page: its code is one program, its commands follow, and what it says comes out."""
+"""The five-minute page: its code is one program, its commands follow, and what it says comes
+out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bayes by Backprop: optima known by hand or quadrature, honest diagnostics, and the same bits for the same seed."""
+"""Bayes by Backprop: optima known by hand or quadrature, honest diagnostics, and the same bits for
+the same seed."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def test_kl_against_quadrature() -> None:
 
 
 def test_without_information_the_posterior_is_the_prior() -> None:
-    """Inputs of 0 and no bias: the outputs are 0 whatever the weights, so KL alone counts and q = N(0, prior_std²)."""
+    """Inputs of 0 and no bias: the outputs are 0 whatever the weights, so KL alone counts and q =
+    N(0, prior_std²)."""
     x, y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
     recipe = BayesByBackprop(300, learning_rate=0.05, prior_std=0.3, kl_weight=1.0)
     trained = train(Network((2,), (Dense(2, 2, bias=False),)), x, y, recipe)
@@ -156,7 +158,8 @@ def test_without_information_the_posterior_is_the_prior() -> None:
 
 
 def best_two_weights(x: float, first: int, second: int, kl_weight: float) -> tuple[float, float]:
-    """(m, s) of the best q: by symmetry w0 ~ N(m, s²), w1 ~ N(-m, s²), and the data see x (w0 - w1) ~ N(2xm, 2x²s²)."""
+    """(m, s) of the best q: by symmetry w0 ~ N(m, s²), w1 ~ N(-m, s²), and the data see x (w0 - w1)
+    ~ N(2xm, 2x²s²)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
 
     def loss(parameters: np.ndarray) -> float:  # type: ignore[type-arg]
@@ -178,7 +181,8 @@ def test_two_weights_against_quadrature(
 ) -> None:
     """150 examples of one class and 50 of the other, all at x = 2.
 
-    The data say nothing of w0 + w1, which only the prior draws to 0, slowly; w0 - w1 and both stds are soon there.
+    The data say nothing of w0 + w1, which only the prior draws to 0, slowly; w0 - w1 and both stds
+    are soon there.
     """
     x, y = torch.full((200, *network.input_shape), 2.0), (torch.arange(200) < 50).long()
     recipe = BayesByBackprop(2 * batch_size, batch_size, learning_rate=0.01, kl_weight=kl_weight)
@@ -189,7 +193,8 @@ def test_two_weights_against_quadrature(
 
 
 def test_an_input_that_is_always_zero_keeps_the_prior() -> None:
-    """Its row of weights, and no other, is as wide as the prior: the posterior is in the network's flat order."""
+    """Its row of weights, and no other, is as wide as the prior: the posterior is in the network's
+    flat order."""
     x, y = blobs()
     x = torch.cat([torch.zeros(len(x), 1, dtype=x.dtype), x], 1).unsqueeze(1)
     network = Network((1, 3), (Flatten(), Dense(3, 4), Tanh(), Dense(4, 3)))
@@ -238,7 +243,8 @@ def digits(split: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("bayesian", ["all", "dense"])
 def test_a_convolutional_network_learns_digits_and_stays_wide(bayesian: str) -> None:
-    """With a small KL weight the std stays about where it starts, and sampled networks are as good as the mean."""
+    """With a small KL weight the std stays about where it starts, and sampled networks are as good
+    as the mean."""
     recipe = BayesByBackprop(
         8,
         32,
@@ -278,7 +284,8 @@ def test_kernels_start_with_the_variance_of_he() -> None:
 
 
 def test_deterministic_kernels() -> None:
-    """Their std is 0 and they add nothing to the divergence; those of the dense layer are as ever."""
+    """Their std is 0 and they add nothing to the divergence; those of the dense layer are as
+    ever."""
     x, y = pictures()
     recipe = BayesByBackprop(1, learning_rate=1e-12, initial_std=0.03, bayesian="dense")
     trained = train(SMALL_CNN, x, y, recipe)
@@ -497,7 +504,8 @@ def test_diagnostics_add_up() -> None:
 
 
 def test_the_first_epoch_is_at_the_initial_std() -> None:
-    """So small a learning rate changes nothing: std = initial_std, and kl is that of the posterior returned."""
+    """So small a learning rate changes nothing: std = initial_std, and kl is that of the posterior
+    returned."""
     trained = short(epochs=1, learning_rate=1e-12, initial_std=0.03)
     posterior = trained.posterior
     assert posterior.std.tolist() == pytest.approx([0.03] * posterior.size, rel=1e-5)

@@ -1,4 +1,5 @@
-"""Mass of a union of boxes, against an exact oracle: a decomposition of space into slabs between the boxes' faces.
+"""Mass of a union of boxes, against an exact oracle: a decomposition of space into slabs between
+the boxes' faces.
 
 The oracle is evaluated with 60 digits, so "never above" is checked without tolerance.
 """
@@ -27,7 +28,7 @@ RULES = ["cells", "inclusion-exclusion", "bonferroni"]
 FACES = np.linspace(-2.0, 2.0, 7)
 
 
-# ---- the oracle ------------------------------------------------------------------------------------------------------
+# ---- the oracle ----------------------------------------------------------------------------------
 
 
 def exact_union(posterior: Independent, boxes: Sequence[Box]) -> mpf:
@@ -82,11 +83,12 @@ def test_the_oracle_on_known_answers() -> None:
         assert abs(exact_union(posterior, [square[i] for i in chosen]) - mpf(area) / 16) <= 1e-50
 
 
-# ---- random cases ----------------------------------------------------------------------------------------------------
+# ---- random cases --------------------------------------------------------------------------------
 
 
 def random_posterior(rng: np.random.Generator, size: int) -> Independent:
-    """Normal, Uniform or Laplace weights; some are deterministic, often exactly on a face of the boxes' grid."""
+    """Normal, Uniform or Laplace weights; some are deterministic, often exactly on a face of the
+    boxes' grid."""
     center = torch.from_numpy(
         np.where(rng.random(size) < 0.5, rng.choice(FACES, size), rng.normal(size=size))
     )
@@ -138,7 +140,8 @@ def test_small_unions_are_exact_from_below(block: int) -> None:
 
 
 def test_random_cases_are_of_every_kind() -> None:
-    """The cases include overlaps, disjoint boxes, deterministic weights and touching faces: none is vacuous."""
+    """The cases include overlaps, disjoint boxes, deterministic weights and touching faces: none is
+    vacuous."""
     kinds = {"overlapping": 0, "atom": 0, "touching": 0, "nothing": 0, "several": 0}
     for posterior, boxes in (case for block in range(5) for case in cases(block)):
         joints = [overlap(first, second) for first, second in combinations(boxes, 2)]
@@ -174,7 +177,7 @@ def test_disjoint_boxes_add_up(block: int) -> None:
         assert_lower_bound(union, exact_union(posterior, boxes), gap=1e-9)
 
 
-# ---- every rule on its own -------------------------------------------------------------------------------------------
+# ---- every rule on its own -----------------------------------------------------------------------
 
 
 def force(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
@@ -191,7 +194,8 @@ def force(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
 @seeds
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch, rule: str, block: int) -> None:
-    """Forced one by one. Cells and inclusion-exclusion are exact; pairs reach at least the heaviest box."""
+    """Forced one by one. Cells and inclusion-exclusion are exact; pairs reach at least the heaviest
+    box."""
     force(monkeypatch, rule)
     used = 0
     for posterior, boxes in cases(block, 40):
@@ -208,7 +212,8 @@ def test_each_rule_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch, rule: str, 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_counts_an_overlap_once(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    """Two unit squares that overlap by a quarter, under a uniform law on a square of side 4: 1.75 / 16."""
+    """Two unit squares that overlap by a quarter, under a uniform law on a square of side 4: 1.75 /
+    16."""
     force(monkeypatch, rule)
     posterior = Uniform(vector(0.0, 0.0), vector(4.0, 4.0))
     union = union_mass(
@@ -220,7 +225,8 @@ def test_each_rule_counts_an_overlap_once(monkeypatch: pytest.MonkeyPatch, rule:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_touching_at_an_atom_counts_once(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    """Two boxes share a face on which a deterministic weight sits: both hold it, so the common mass counts once."""
+    """Two boxes share a face on which a deterministic weight sits: both hold it, so the common mass
+    counts once."""
     force(monkeypatch, rule)
     posterior = Normal(vector(0.0, 0.5), vector(1.0, 0.0))
     boxes = [Box(vector(-1.0, 0.0), vector(1.0, 0.5)), Box(vector(-0.5, 0.5), vector(2.0, 1.0))]
@@ -241,7 +247,7 @@ def test_touching_elsewhere_loses_nothing(monkeypatch: pytest.MonkeyPatch, rule:
     assert_lower_bound(union, exact_mass(posterior, *boxes), gap=1e-12)
 
 
-# ---- what must not change the mass -----------------------------------------------------------------------------------
+# ---- what must not change the mass ---------------------------------------------------------------
 
 
 def split(box: Box, weight: int, fraction: float) -> list[Box]:
@@ -270,7 +276,8 @@ def variants(boxes: list[Box], rng: np.random.Generator) -> dict[str, list[Box]]
 
 @seeds
 def test_describing_the_union_otherwise_changes_nothing(block: int) -> None:
-    """Duplicating, permuting, splitting a box at a face and adding a sub-box leave the mass unchanged to 1e-12."""
+    """Duplicating, permuting, splitting a box at a face and adding a sub-box leave the mass
+    unchanged to 1e-12."""
     rng = np.random.default_rng(block)
     for posterior, boxes in cases(block, 40):
         expected = union_mass(posterior, boxes).probability
@@ -289,7 +296,8 @@ def test_more_boxes_never_lose_mass(block: int) -> None:
 
 
 def test_more_boxes_than_can_be_told_apart_never_lose_mass() -> None:
-    """Ten boxes are counted exactly; with more, where that is too much work, the ten are still there to be counted."""
+    """Ten boxes are counted exactly; with more, where that is too much work, the ten are still
+    there to be counted."""
     centers = np.random.default_rng(3).normal(0, 0.3, (16, 20))
     boxes = [Box(torch.from_numpy(center - 2), torch.from_numpy(center + 2)) for center in centers]
     posterior = Normal(torch.zeros(20).double(), torch.ones(20).double())
@@ -299,11 +307,12 @@ def test_more_boxes_than_can_be_told_apart_never_lose_mass() -> None:
     assert union_mass(posterior, boxes).probability >= few.probability - 1e-12
 
 
-# ---- cells -----------------------------------------------------------------------------------------------------------
+# ---- cells ---------------------------------------------------------------------------------------
 
 
 def apart(posterior: Independent, first: Box, second: Box) -> bool:
-    """Some weight has u <= l with positive spread, or u < l; written without the code under test."""
+    """Some weight has u <= l with positive spread, or u < l; written without the code under
+    test."""
     for u, l, spread in [
         *zip(first.upper.tolist(), second.lower.tolist(), posterior.spread.tolist(), strict=True),
         *zip(second.upper.tolist(), first.lower.tolist(), posterior.spread.tolist(), strict=True),
@@ -314,7 +323,8 @@ def apart(posterior: Independent, first: Box, second: Box) -> bool:
 
 
 def assert_cells_are_evidence(posterior: Independent, boxes: Sequence[Box], union: Union) -> None:
-    """Cells lie in their parents, are pairwise apart, and their masses add up to what is claimed."""
+    """Cells lie in their parents, are pairwise apart, and their masses add up to what is
+    claimed."""
     for cell in union.cells:
         assert cell.parent in union.members
         assert bool((boxes[cell.parent].lower <= cell.box.lower).all())
@@ -355,7 +365,8 @@ def test_cells_are_evidence_when_pieces_are_dropped(
 
 @seeds
 def test_separation_agrees_with_the_definition(block: int) -> None:
-    """`separated` is the definition above, and `separating_weight` names a weight that keeps the boxes apart."""
+    """`separated` is the definition above, and `separating_weight` names a weight that keeps the
+    boxes apart."""
     for posterior, boxes in cases(block):
         for first, second in combinations(boxes, 2):
             assert separated(posterior, first, second) is apart(posterior, first, second)
@@ -369,7 +380,7 @@ def _slice(box: Box, weight: int) -> tuple[torch.Tensor, torch.Tensor]:
     return box.lower[[weight]], box.upper[[weight]]
 
 
-# ---- many boxes, many dimensions -------------------------------------------------------------------------------------
+# ---- many boxes, many dimensions -----------------------------------------------------------------
 
 
 def crowd(seed: int, size: int, count: int) -> tuple[Independent, list[Box]]:
@@ -395,7 +406,8 @@ def keep_short(monkeypatch: pytest.MonkeyPatch) -> None:
     ("size", "count"), [(2, 20), (2, 40), (3, 30), (4, 25), (5, 40), (6, 20), (6, 40)]
 )
 def test_many_boxes_are_never_above(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
-    """20 to 40 boxes in 2 to 6 dimensions, most too many for inclusion-exclusion: below the oracle, above every box."""
+    """20 to 40 boxes in 2 to 6 dimensions, most too many for inclusion-exclusion: below the oracle,
+    above every box."""
     keep_short(monkeypatch)
     posterior, boxes = crowd(size * count, size, count)
     union = union_mass(posterior, boxes)
@@ -406,7 +418,8 @@ def test_many_boxes_are_never_above(monkeypatch: pytest.MonkeyPatch, size: int, 
 
 @pytest.mark.parametrize(("size", "count"), [(4, 40), (6, 30)])
 def test_many_boxes_by_pairs_alone(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
-    """The truncation after the pairs on its own: heavy overlaps are where an odd depth would overshoot."""
+    """The truncation after the pairs on its own: heavy overlaps are where an odd depth would
+    overshoot."""
     force(monkeypatch, "bonferroni")
     posterior, boxes = crowd(size + count, size, count)
     union = union_mass(posterior, boxes)
@@ -449,7 +462,8 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("meter")
 def test_the_cost_stays_small_for_many_boxes_in_few_dimensions() -> None:
-    """20 crossing rectangles, none inside another: 2^20 intersections are too many, however few the weights."""
+    """20 crossing rectangles, none inside another: 2^20 intersections are too many, however few the
+    weights."""
     widths = [(width, 3.2 - width) for width in np.linspace(0.2, 3.0, 20)]
     boxes = [Box(-vector(*width), vector(*width)) for width in widths]
     posterior = Metered(vector(0.0, 0.0), vector(1.0, 1.0))
@@ -458,7 +472,8 @@ def test_the_cost_stays_small_for_many_boxes_in_few_dimensions() -> None:
 
 @pytest.mark.usefixtures("meter")
 def test_the_cost_stays_small_for_crossing_boxes_in_more_dimensions() -> None:
-    """A dozen boxes that overlap in all of six dimensions: the number of pieces to cut must stay in bounds."""
+    """A dozen boxes that overlap in all of six dimensions: the number of pieces to cut must stay in
+    bounds."""
     centers = np.random.default_rng(1).normal(0, 0.5, (12, 6))
     boxes = [
         Box(torch.from_numpy(center - 1.5), torch.from_numpy(center + 1.5)) for center in centers
@@ -487,7 +502,7 @@ def test_a_hundred_thousand_weights() -> None:
     assert union.probability > max(math.exp(float(posterior.log_mass(box))) for box in boxes)
 
 
-# ---- nothing, everything, and which boxes count ----------------------------------------------------------------------
+# ---- nothing, everything, and which boxes count --------------------------------------------------
 
 
 def test_no_boxes_have_no_mass() -> None:
@@ -496,7 +511,8 @@ def test_no_boxes_have_no_mass() -> None:
 
 
 def test_boxes_without_mass_have_no_mass() -> None:
-    """Points, boxes that miss a deterministic weight, boxes in an underflowing tail: 0, not an error."""
+    """Points, boxes that miss a deterministic weight, boxes in an underflowing tail: 0, not an
+    error."""
     posterior = Normal(vector(0.0, 1.0), vector(1.0, 0.0))
     point = Box(vector(0.0, 0.0), vector(0.0, 2.0))
     missing = Box(vector(-1.0, 1.5), vector(1.0, 2.0))
@@ -518,7 +534,8 @@ def test_boxes_without_mass_change_nothing() -> None:
 
 
 def test_everything_is_at_most_one() -> None:
-    """The whole space, twice, and a posterior with nothing random: 1 but for rounding, and never above."""
+    """The whole space, twice, and a posterior with nothing random: 1 but for rounding, and never
+    above."""
     whole = Box(vector(-math.inf, -math.inf), vector(math.inf, math.inf))
     for posterior in (
         Normal(vector(0.0, 0.0), vector(1.0, 1.0)),
@@ -537,7 +554,8 @@ def test_half_spaces_make_the_whole_space() -> None:
 
 
 def test_the_heaviest_come_first_and_negligible_ones_are_left_out() -> None:
-    """By falling mass, without masses of 0 or too small to matter, and never more than can be handled."""
+    """By falling mass, without masses of 0 or too small to matter, and never more than can be
+    handled."""
     assert heaviest([]) == []
     assert heaviest([-math.inf, -math.inf]) == []
     assert heaviest([-2.0, -1.0, -math.inf, -3.0]) == [1, 0, 3]

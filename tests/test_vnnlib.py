@@ -1,4 +1,5 @@
-"""VNN-LIB files: their grammar, their polarity, exact decimals, disjunctions, conjunctions, and hostile text."""
+"""VNN-LIB files: their grammar, their polarity, exact decimals, disjunctions, conjunctions, and
+hostile text."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ def test_formulas_without_variables_are_decided(tmp_path: Path) -> None:
 
 
 def test_repeated_inequalities_count_once(tmp_path: Path) -> None:
-    """The same row in two disjuncts is one row; of two parallel conjuncts the tighter one says everything."""
+    """The same row in two disjuncts is one row; of two parallel conjuncts the tighter one says
+    everything."""
     twice = identity(tmp_path, "(or (<= Y_0 0) (<= (* 2 Y_0) 0))", (0, 1))
     assert rows(twice) == ([[1]], [0])
     parallel = identity(tmp_path, "(and (<= Y_0 2) (<= Y_0 1) (<= Y_0 3))", (0, 1))
@@ -179,7 +181,8 @@ DECIMALS = [
 
 @pytest.mark.parametrize("word", DECIMALS)
 def test_boxes_of_floats_hold_the_boxes_of_decimals(word: str, tmp_path: Path) -> None:
-    """lower <= decimal <= upper in rational arithmetic, and both ends are the nearest such floats."""
+    """lower <= decimal <= upper in rational arithmetic, and both ends are the nearest such
+    floats."""
     query = identity(tmp_path, "(<= Y_0 0)", (word, word))
     ((low,), (high,)), exact = box(query), Fraction(word)
     assert Fraction(low) <= exact <= Fraction(high)
@@ -192,7 +195,8 @@ def test_boxes_of_floats_hold_the_boxes_of_decimals(word: str, tmp_path: Path) -
 
 
 def test_a_wide_box_of_decimals_allows_upper_bounds(tmp_path: Path) -> None:
-    """The points of upper bounds lie a little inside, so that rounding its ends outward does no harm."""
+    """The points of upper bounds lie a little inside, so that rounding its ends outward does no
+    harm."""
     query = identity(tmp_path, "(<= Y_0 0)", ("0.1", "0.3"))
     inner = query.specifications[0].region.inner()
     assert query.exact
@@ -215,7 +219,8 @@ def test_offsets_that_floats_cannot_hold_are_rounded_against_the_claim(tmp_path:
 
 
 def test_coefficients_that_floats_cannot_hold_make_the_row_harder(tmp_path: Path) -> None:
-    """Wherever all rows are positive the exact inequality fails, also for outputs as large as the rows allow."""
+    """Wherever all rows are positive the exact inequality fails, also for outputs as large as the
+    rows allow."""
     first, second = "0.12345678901234567891", "-0.98765432109876543219"
     query = identity(tmp_path, f"(<= (+ (* {first} Y_0) (* {second} Y_1)) 0.1)", (0, 1), (0, 1))
     matrix, offsets = rows(query)
@@ -279,7 +284,8 @@ def value(term: str | smtlib.Group, values: dict[str, Fraction]) -> Fraction:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_rows_say_what_the_file_says(seed: int, tmp_path: Path) -> None:
-    """All rows positive at y: no counterexample. If the query is exact, the other way round too; ties are unsafe."""
+    """All rows positive at y: no counterexample. If the query is exact, the other way round too;
+    ties are unsafe."""
     choose = random.Random(seed)
     outputs = choose.randint(1, 3)
     formula = random_formula(choose, outputs)
@@ -366,7 +372,8 @@ def test_the_probability_of_no_counterexample_is_known(tmp_path: Path) -> None:
 
 
 def test_of_a_conjunction_the_row_with_the_largest_margin_is_taken(tmp_path: Path) -> None:
-    """At the centre y = (0.5, 0.5): Y_0 <= 0.25 fails by 0.25, Y_1 <= -1 by 1.5, however they are scaled."""
+    """At the centre y = (0.5, 0.5): Y_0 <= 0.25 fails by 0.25, Y_1 <= -1 by 1.5, however they are
+    scaled."""
     query = identity(tmp_path, "(and (<= (* 1000 Y_0) 250) (<= Y_1 -1))", (0, 1), (0, 1))
     assert rows(query) == ([[0, 1]], [1])
     assert (query.exact, query.notes) == (False, (CONJUNCTION,))
@@ -420,10 +427,11 @@ def test_bounds_of_several_boxes_together() -> None:
 
 
 def test_the_union_bound_holds_where_the_probability_is_known(tmp_path: Path) -> None:
-    """y = w x on x = 1 and x = -1, unsafe iff y <= -1: P(|w| < 1) for w ~ N(0, 1/2²), whatever each box says."""
-    text = (
-        declare(1, 1)
-        + "(assert (or (and (<= X_0 1) (>= X_0 1)) (and (<= X_0 -1) (>= X_0 -1))))(assert (<= Y_0 -1))"
+    """y = w x on x = 1 and x = -1, unsafe iff y <= -1: P(|w| < 1) for w ~ N(0, 1/2²), whatever each
+    box says."""
+    text = declare(1, 1) + (
+        "(assert (or (and (<= X_0 1) (>= X_0 1)) (and (<= X_0 -1) (>= X_0 -1))))(assert (<= "
+        "Y_0 -1))"
     )
     query = load(tmp_path, text, linear(1, 1), vector(0))
     weights = Normal(vector(0), vector(0.5))

@@ -1,4 +1,5 @@
-"""The zoo: recipes that fit their data, shipped files that are what index and recipe say, and training by name."""
+"""The zoo: recipes that fit their data, shipped files that are what index and recipe say, and
+training by name."""
 
 from __future__ import annotations
 
@@ -198,7 +199,8 @@ def test_shipped_posteriors_are_as_narrow_as_stated(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in INDEX if "-kl" in name])
 def test_honest_posteriors_are_wide(name: str) -> None:
-    """Weights of pixels that are always 0 keep the prior's σ of 1; with less weight on the divergence others do not."""
+    """Weights of pixels that are always 0 keep the prior's σ of 1; with less weight on the
+    divergence others do not."""
     network, posterior = normal(name)
     first = network.split(posterior.std)[0][0]
     assert first[0].tolist() == pytest.approx([1.0] * first.shape[1], abs=0.1)  # the corner
@@ -243,7 +245,8 @@ def test_the_accuracy_of_mnist_networks(name: str) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the shipped digits network in the place of the package, all of whose other networks are missing."""
+    """A copy of the shipped digits network in the place of the package, all of whose other networks
+    are missing."""
     monkeypatch.setattr(zoo, "files", lambda _package: tmp_path)
     (tmp_path / zoo.SHIPPED).mkdir()
     for name in ("index.json", "digits.safetensors"):

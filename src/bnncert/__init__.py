@@ -1,8 +1,8 @@
 """bnncert: certified probabilistic robustness of Bayesian neural networks.
 
-Names are imported when first used, so that the command line can answer --help without loading torch. Layers are in
-`bnncert.layers`, posterior families in `bnncert.posteriors`, what reads other libraries' files and objects in
-`bnncert.importers`.
+Names are imported when first used, so that the command line can answer --help without loading
+torch. Layers are in `bnncert.layers`, posterior families in `bnncert.posteriors`, what reads other
+libraries' files and objects in `bnncert.importers`.
 """
 
 from importlib import import_module

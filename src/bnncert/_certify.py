@@ -1,7 +1,8 @@
 """The front door: certify(problem, method) and decide(problem), one row an input.
 
-Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an interrupt (Ctrl-C)
-ends the work, and what is known so far is returned, marked as interrupted. Where nothing is, it is raised as ever.
+Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an
+interrupt (Ctrl-C) ends the work, and what is known so far is returned, marked as interrupted. Where
+nothing is, it is raised as ever.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ def certify(
     samples: int = 0,
     progress: Progress | None = None,
 ) -> Results:
-    """Certified bounds of P_safe for every input of the problem, by `default_method` unless a method is given.
+    """Certified bounds of P_safe for every input of the problem, by `default_method` unless a
+    method is given.
 
-    indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless given.
-    samples: networks to draw for an uncertified estimate beside each result; 0 for none.
+    indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
+    given. samples: networks to draw for an uncertified estimate beside each result; 0 for none.
     """
     chosen = method or default_method(problem.posterior)
     names = _named(problem, indices)
@@ -66,10 +68,12 @@ def decide(
 ) -> Decisions:
     """Certified bounds of the posterior-predictive mean for every input of the problem.
 
-    P_safe asks how many networks are robust; this asks whether their average is. These are different quantities: the
-    mean of many networks may keep its class where none of them does, and a few confident ones may sway it.
+    P_safe asks how many networks are robust; this asks whether their average is. These are
+    different quantities: the mean of many networks may keep its class where none of them does, and
+    a few confident ones may sway it.
 
-    effort: 0 for plain slopes, 1 to optimise them. indices: what to call the inputs; 0, 1, ... unless given.
+    effort: 0 for plain slopes, 1 to optimise them. indices: what to call the inputs; 0, 1, ...
+    unless given.
     """
     names = _named(problem, indices)
     if effort not in (0, 1):
@@ -116,7 +120,8 @@ def _named(problem: Problem, indices: Sequence[int] | None) -> list[int]:
 
 
 def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
-    """Labels of the inputs, and the classes that the central network gives them; Nones where there are no labels."""
+    """Labels of the inputs, and the classes that the central network gives them; Nones where there
+    are no labels."""
     if problem.specification.labels is None:
         return [(None, None)] * len(problem)
     labels = problem.specification.labels.tolist()
@@ -132,7 +137,8 @@ def _certified(
     drawn = estimate(problem, samples, seed) if samples else [None] * len(problem)
     observed = _observed(problem)
     seconds = (time.perf_counter() - started) / max(1, len(problem))
-    # Everything that is stored comes from the device at once: thousands of small copies would outlast the bounds.
+    # Everything that is stored comes from the device at once: thousands of small copies would
+    # outlast the bounds.
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
     targets = spec.targets()
@@ -223,7 +229,8 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
 def _claim(found: Prediction) -> dict[str, float]:
     """The bounds, a little wider: a checker whose roundings differ must still support them.
 
-    Of a mean they differ by a share of the numbers that were summed, which may be far larger than what is left of them.
+    Of a mean they differ by a share of the numbers that were summed, which may be far larger than
+    what is left of them.
     """
     if found.gap is None:
         slack = ALLOWANCE * (found.upper - found.lower) + MEAN_ALLOWANCE * found.size

@@ -1,4 +1,5 @@
-"""From a question to a problem: data read, regions and conditions made, and the method with its options."""
+"""From a question to a problem: data read, regions and conditions made, and the method with its
+options."""
 
 from __future__ import annotations
 
@@ -50,11 +51,14 @@ def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
 def specification(
     question: Question, network: Network, x: Tensor, y: Tensor, eps: Tensor, image: bool
 ) -> Specification:
-    """Regions of radius eps [n] around inputs x [n, ...], which take the network's shape, and the condition: class
-    robustness from labels y [n], or with a tolerance a regression interval around targets."""
+    """Regions of radius eps [n] around inputs x [n, ...], which take the network's shape, and the
+    condition: class robustness from labels y [n], or with a tolerance a regression interval around
+    targets."""
     if x[0].numel() != math.prod(network.input_shape):
         raise InputError(
-            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; give matching inputs"
+            f"inputs have shape {tuple(x.shape[1:])}, the network takes "
+            f"{network.input_shape}; give matching "
+            "inputs"
         )
     shaped = x.reshape(len(x), *network.input_shape)
     region = ball(shaped, eps, question.norm, question.clip_of(image))
@@ -69,7 +73,8 @@ def specification(
 
 
 def repeated(question: Question, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, labels and radii, once for each radius: item i·E + e is input i with radius number e of E."""
+    """Inputs, labels and radii, once for each radius: item i·E + e is input i with radius number e
+    of E."""
     count = len(question.eps)
     each = torch.tensor(question.eps, dtype=torch.float64).repeat(len(x))
     return x.repeat_interleave(count, 0), y.repeat_interleave(count, 0), each
@@ -82,7 +87,8 @@ def labels_of(data: Dataset, indices: list[int]) -> Tensor:
 
 
 def method_named(name: str, options: Mapping[str, Any]) -> Method:
-    """The method with the options given; one that it does not have, or of another type, is refused by name."""
+    """The method with the options given; one that it does not have, or of another type, is refused
+    by name."""
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
     known = method_options(name)

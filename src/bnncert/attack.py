@@ -1,4 +1,5 @@
-"""Attacks: projected gradient descent for inputs that break given networks. What they find is never a certificate."""
+"""Attacks: projected gradient descent for inputs that break given networks. What they find is never
+a certificate."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SHRINK = 1 - 2.0**-40  # of a ball's radius: lengths are rounded too
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """The worst inputs found: points [S, B, *shape] and the smallest row there [S, B]; a row <= 0 is a violation."""
+    """The worst inputs found: points [S, B, *shape] and the smallest row there [S, B]; a row <= 0
+    is a violation."""
 
     points: Tensor
     margins: Tensor
@@ -31,9 +33,9 @@ def pgd(
 ) -> Attack:
     """Lower the rows of each network weights[s] over each region.
 
-    From the clean input towards each of the few smallest rows there, then from a random start and from `start`
-    [B, *shape] (another network's counterexamples, say) towards whichever row is smallest: that one alone misses
-    rivals that only come close on the way.
+    From the clean input towards each of the few smallest rows there, then from a random start and
+    from `start` [B, *shape] (another network's counterexamples, say) towards whichever row is
+    smallest: that one alone misses rivals that only come close on the way.
     """
     region = problem.specification.region
     shape = (len(weights), *region.center.shape)
@@ -52,9 +54,11 @@ def pgd(
 def surviving(
     problem: Problem, weights: Tensor, seed: int = 0, start: Tensor | None = None
 ) -> tuple[float, float]:
-    """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive the attack.
+    """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive
+    the attack.
 
-    start: points [B, *shape] of the regions, known counterexamples say, from which attacks go on too.
+    start: points [B, *shape] of the regions, known counterexamples say, from which attacks go on
+    too.
     """
     each = 8 * 8 * len(weights) * sum(math.prod(shape) for shape in problem.network.shapes)
 
@@ -73,7 +77,8 @@ def surviving(
 def _descend(
     problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int
 ) -> Attack:
-    """Follow the given row [S, B] of each problem, or its smallest one, and keep the worst points seen."""
+    """Follow the given row [S, B] of each problem, or its smallest one, and keep the worst points
+    seen."""
     region = problem.specification.region
     for step in range(steps + 1):
         margins, gradient = _margins_and_gradient(problem, weights, x, rows)
@@ -84,7 +89,8 @@ def _descend(
 
 
 def project(region: Region, x: Tensor) -> Tensor:
-    """The nearest points of the region, surely inside it: the ball first, then the box, which only shortens x - c."""
+    """The nearest points of the region, surely inside it: the ball first, then the box, which only
+    shortens x - c."""
     if not region.is_box:
         x = region.center + _into_ball(region, x - region.center)
     inner = region.inner()
@@ -101,7 +107,8 @@ def _into_ball(region: Region, offset: Tensor) -> Tensor:
 
 
 def _inner_radius(region: Region) -> Tensor:
-    """Of balls [B] whose points stay inside the region's when they are rounded, once as offsets, once at the centre."""
+    """Of balls [B] whose points stay inside the region's when they are rounded, once as offsets,
+    once at the centre."""
     largest = (
         region.center.abs() + region.eps.reshape(-1, *[1] * (region.center.dim() - 1))
     ).flatten(1)
@@ -120,7 +127,8 @@ def _into_simplex(magnitudes: Tensor, radius: Tensor) -> Tensor:
 
 
 def _random_start(region: Region, seed: int) -> Tensor:
-    """One random point a region; the noise is the same for every input, so that batches do not matter."""
+    """One random point a region; the noise is the same for every input, so that batches do not
+    matter."""
     noise = torch.from_numpy(np.random.default_rng(seed).uniform(-1, 1, region.center.shape[1:]))
     radius = (region.box.upper - region.box.lower) / 2
     return project(region, (region.center + radius * noise.to(radius)).unsqueeze(0))[0]
@@ -140,7 +148,8 @@ def _margins_and_gradient(
 
 
 def _step(region: Region, gradient: Tensor, rate: float) -> Tensor:
-    """Signs for the l∞ ball, the normalised gradient for l2, its largest entries for l1; `rate` of the radius long."""
+    """Signs for the l∞ ball, the normalised gradient for l2, its largest entries for l1; `rate` of
+    the radius long."""
     if region.is_box:
         return rate * (region.box.upper - region.box.lower) / 2 * gradient.sign()
     flat = gradient.flatten(2)

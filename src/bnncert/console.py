@@ -1,4 +1,5 @@
-"""What programs say to a person: progress bars, and percentages that never show more than was certified."""
+"""What programs say to a person: progress bars, and percentages that never show more than was
+certified."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress(label: str) -> Progress:
-    """A progress bar on standard error that disappears when it is done; nothing where that is no terminal."""
+    """A progress bar on standard error that disappears when it is done; nothing where that is no
+    terminal."""
     columns = (
         TextColumn(label),
         BarColumn(),

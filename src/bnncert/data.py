@@ -1,11 +1,12 @@
 """Data sets by name, pinned by hash, and inputs from `.npz` files.
 
-A published data set is looked for in the folder that the environment variable BNNCERT_DATA names, first as
-`<name>_<split>.npz` (x uint8, y integers), then as the files its authors publish (in a folder `<name>` there, or there
-itself), and is downloaded otherwise. Published files are used only when their SHA-256 is the pinned one.
+A published data set is looked for in the folder that the environment variable BNNCERT_DATA names,
+first as `<name>_<split>.npz` (x uint8, y integers), then as the files its authors publish (in a
+folder `<name>` there, or there itself), and is downloaded otherwise. Published files are used only
+when their SHA-256 is the pinned one.
 
-Colour images are stored channels last, x [N, height, width, channels], and come out channels first, as convolutions
-take them.
+Colour images are stored channels last, x [N, height, width, channels], and come out channels first,
+as convolutions take them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ Array: TypeAlias = NDArray[np.generic]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs x [N, *shape] (float64) with class labels (int64) or regression targets (float64) y [N], if known.
+    """Inputs x [N, *shape] (float64) with class labels (int64) or regression targets (float64) y
+    [N], if known.
 
-    `image` says that the values are pixels scaled into [0, 1], so that perturbed inputs are clipped there by default.
-    `eps` are the radii [N] to certify around the inputs, where they come with their own.
+    `image` says that the values are pixels scaled into [0, 1], so that perturbed inputs are clipped
+    there by default. `eps` are the radii [N] to certify around the inputs, where they come with
+    their own.
     """
 
     name: str
@@ -56,10 +59,11 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Published:
-    """One split of a data set as its authors publish it: files under a base URL by SHA-256, and how to read them.
+    """One split of a data set as its authors publish it: files under a base URL by SHA-256, and how
+    to read them.
 
-    `shape` is that of one input in what `read` returns and in an `.npz`; `repacked` are the SHA-256 of local files that
-    hold the same contents compressed otherwise.
+    `shape` is that of one input in what `read` returns and in an `.npz`; `repacked` are the SHA-256
+    of local files that hold the same contents compressed otherwise.
     """
 
     url: str
@@ -70,9 +74,11 @@ class Published:
 
 
 def load_inputs(source: str | Path, split: str = "test") -> Dataset:
-    """A data set by name (`split` train or test), or `x` [N, ...] and optionally `y` and `eps` [N] of an `.npz`.
+    """A data set by name (`split` train or test), or `x` [N, ...] and optionally `y` and `eps` [N]
+    of an `.npz`.
 
-    In a file uint8 is taken for pixels and divided by 255; floating-point numbers are taken as they are.
+    In a file uint8 is taken for pixels and divided by 255; floating-point numbers are taken as they
+    are.
     """
     name, path = str(source), Path(source)
     if split not in SPLITS:
@@ -92,8 +98,8 @@ def load_inputs(source: str | Path, split: str = "test") -> Dataset:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """The bytes in a gzipped idx file.
 
-    Its header is two zero bytes, the type (8: unsigned bytes), the number of dimensions, and each size as a big-endian
-    32-bit integer; the values follow, last dimension fastest.
+    Its header is two zero bytes, the type (8: unsigned bytes), the number of dimensions, and each
+    size as a big-endian 32-bit integer; the values follow, last dimension fastest.
     """
     content = _gunzip(path)
     if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
@@ -104,16 +110,18 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = [int(size) for size in np.frombuffer(content[4:start], dtype=">u4")]
     if len(content) - start != math.prod(shape):
         raise InputError(
-            f"{str(path)!r} holds {len(content) - start} values for shape {shape}; download it again"
+            f"{str(path)!r} holds {len(content) - start} values for shape {shape}; download "
+            "it again"
         )
     return np.frombuffer(content[start:], dtype=np.uint8).reshape(shape)
 
 
 def read_cifar10(path: Path, batches: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images [N, 32, 32, 3] and labels [N] of some batches in the archive of CIFAR-10's binary version.
+    """Images [N, 32, 32, 3] and labels [N] of some batches in the archive of CIFAR-10's binary
+    version.
 
-    A batch is a file of records: a byte for the label, then 3 x 32 x 32 bytes, the red rows first. Unlike the Python
-    version, which is pickled, it can be read without running what it says.
+    A batch is a file of records: a byte for the label, then 3 x 32 x 32 bytes, the red rows first.
+    Unlike the Python version, which is pickled, it can be read without running what it says.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(_gunzip(path))) as archive:
@@ -162,8 +170,9 @@ def _mnist(files: Mapping[str, str]) -> Published:
 def _fashion_mnist(files: Mapping[str, str], debian: Mapping[str, str]) -> Published:
     """From the authors' repository: the web site they name too answers without TLS alone.
 
-    Debian's package dataset-fashion-mnist installs the files in /usr/share/datasets/fashion-mnist, so that BNNCERT_DATA
-    may be /usr/share/datasets; in their gzip headers the name is dropped and the time is another.
+    Debian's package dataset-fashion-mnist installs the files in /usr/share/datasets/fashion-mnist,
+    so that BNNCERT_DATA may be /usr/share/datasets; in their gzip headers the name is dropped and
+    the time is another.
     """
     url = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
     return Published(url, files, (28, 28), _read_idx_pair, debian)
@@ -261,7 +270,8 @@ def _published(name: str, split: str) -> Dataset:
 
 
 def _channels_first(x: Array) -> Array:
-    """Colour images [N, height, width, channels] as [N, channels, height, width]; any others as they are."""
+    """Colour images [N, height, width, channels] as [N, channels, height, width]; any others as
+    they are."""
     return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.ndim == 4 else x
 
 
@@ -273,7 +283,8 @@ def _arrays(path: Path) -> tuple[Array, Array | None, Array | None]:
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise InputError(
-            f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, x=..., y=...)"
+            f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, "
+            "x=..., y=...)"
         )
     # A member of an .npz that is no array comes as bytes.
     return np.asarray(arrays["x"]), arrays.get("y"), arrays.get("eps")
@@ -303,13 +314,15 @@ def _verify(path: Path, sha256: str, repacked: str | None) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found not in (sha256, repacked):
         raise InputError(
-            f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; download it again or remove it"
+            f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; download it again "
+            "or remove it"
         )
 
 
 @dataclass
 class _Progress:
-    """What pooch asks of a progress bar: a line on standard error, where that is a terminal, wiped at the end."""
+    """What pooch asks of a progress bar: a line on standard error, where that is a terminal, wiped
+    at the end."""
 
     file: str
     total: int = 0  # bytes, which pooch sets when the server has said
@@ -338,7 +351,9 @@ def _downloaded(name: str, published: Published) -> list[Path]:
         import pooch
     except ImportError as error:
         raise InputError(
-            f"data set {name!r} needs pooch: pip install 'bnncert[data]', or set {FOLDER} to a folder that holds it"
+            f"data set {name!r} needs pooch: pip install 'bnncert[data]', or set {FOLDER} to "
+            "a folder that holds "
+            "it"
         ) from error
     # A folder for each data set: several publish files of the same names.
     cache = pooch.os_cache("bnncert") / name
@@ -352,7 +367,8 @@ def _downloaded(name: str, published: Published) -> list[Path]:
     except (OSError, ValueError) as error:  # no network or no cache; a hash that differs
         reason, files = " ".join(str(error).split()), " and ".join(published.files)
         raise InputError(
-            f"data set {name!r} could not be downloaded ({reason}); set {FOLDER} to a folder that holds {files}"
+            f"data set {name!r} could not be downloaded ({reason}); set {FOLDER} to a folder "
+            f"that holds {files}"
         ) from error
 
 
@@ -374,7 +390,9 @@ def _radii(where: str, eps: Array, count: int) -> Tensor:
     eps = np.asarray(eps)
     if eps.shape != (count,) or not np.issubdtype(eps.dtype, np.floating):
         raise InputError(
-            f"{where!r}: eps is {eps.dtype} of shape {eps.shape}; give a floating-point radius for each input"
+            f"{where!r}: eps is {eps.dtype} of shape {eps.shape}; give a floating-point "
+            "radius for each "
+            "input"
         )
     return torch.from_numpy(eps.astype(np.float64))
 

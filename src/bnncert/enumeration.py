@@ -2,8 +2,8 @@
 
     verified / S  <=  P_safe  <=  1 - refuted / S
 
-A network is verified by linear bounds on the whole region and refuted at a point of it, where a row is surely not
-positive. Attacks propose the points; the bounds decide.
+A network is verified by linear bounds on the whole region and refuted at a point of it, where a row
+is surely not positive. Attacks propose the points; the bounds decide.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Enumeration:
     def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
         if not isinstance(problem.posterior, Empirical):
             raise InputError(
-                f"posterior family {problem.posterior.family!r} is no list of networks, which enumeration needs; "
+                f"posterior family {problem.posterior.family!r} is no list of networks, which "
+                "enumeration needs; "
                 "use method concentration"
             )
         samples = problem.posterior.samples
@@ -78,7 +79,8 @@ def _rows(problem: Problem, weights: Tensor, spec: Specification) -> Tensor:
 
 
 def _broken_row(problem: Problem, weights: Tensor, point: Tensor) -> int | None:
-    """A row that is surely at most 0 at the point, if there is one: a lower bound of its negative is not negative."""
+    """A row that is surely at most 0 at the point, if there is one: a lower bound of its negative
+    is not negative."""
     spec = problem.specification
     negated = Specification(ball(point.unsqueeze(0), 0), -spec.rows, -spec.offsets)
     bounds = _rows(problem, weights, negated)[0]

@@ -1,8 +1,8 @@
 """Estimates from sampled networks, as a companion to certificates. Nothing here is certified.
 
-Of N networks drawn from the posterior, those that LBP verifies on the whole region are surely robust and those that an
-attack breaks are surely not; the rest are open. Clopper-Pearson limits turn the two counts into a confidence interval
-for P_safe.
+Of N networks drawn from the posterior, those that LBP verifies on the whole region are surely
+robust and those that an attack breaks are surely not; the rest are open. Clopper-Pearson limits
+turn the two counts into a confidence interval for P_safe.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ATTACKED_AT_ONCE = 10  # networks
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of `samples` networks `verified` are robust and all but `survived` are not; P_safe is in [low, high] with
-    probability at least `confidence` over the draw of the networks."""
+    """Of `samples` networks `verified` are robust and all but `survived` are not; P_safe is in
+    [low, high] with probability at least `confidence` over the draw of the networks."""
 
     samples: int
     verified: int
@@ -70,7 +70,8 @@ def _verified(problem: Problem, weights: Tensor) -> Tensor:
 
 
 def _low(count: int, samples: int, confidence: float) -> float:
-    """Clopper-Pearson: the probability at which `count` or more of `samples` is as unlikely as (1 - confidence) / 2."""
+    """Clopper-Pearson: the probability at which `count` or more of `samples` is as unlikely as (1 -
+    confidence) / 2."""
     return (
         0.0 if count == 0 else float(betaincinv(count, samples - count + 1, (1 - confidence) / 2))
     )

@@ -1,8 +1,9 @@
 """The question that options ask about a data set: which inputs, which region, which condition.
 
-The command line and campaign files both make a `Question` from here, so that what one refuses, the other does too. Each
-option is declared once, with what it means: `from_text` reads what a command line gives, `kinds` are the types that a
-campaign file may give. Nothing here needs torch, so that --help is instant.
+The command line and campaign files both make a `Question` from here, so that what one refuses, the
+other does too. Each option is declared once, with what it means: `from_text` reads what a command
+line gives, `kinds` are the types that a campaign file may give. Nothing here needs torch, so that
+--help is instant.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def option(
 class Question:
     """What is asked of a data set's inputs.
 
-    eps: radii, each for every input; none where the inputs bring their own. clip: a range, False for none, or True for
-    [0, 1] where the inputs are images.
+    eps: radii, each for every input; none where the inputs bring their own. clip: a range, False
+    for none, or True for [0, 1] where the inputs are images.
     """
 
     inputs: str

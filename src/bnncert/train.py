@@ -4,14 +4,16 @@ Fits q(w) = N(mean, std²), independent over weights, std = softplus(rho), by st
 
     loss = E_q[-log p(y | x, w)]  +  kl_weight · KL(q || N(0, prior_std²)) / N        (per example, in nats).
 
-With kl_weight = 1 this is the negative evidence lower bound (ELBO), and q approximates the Bayesian posterior; a
-smaller weight gives a "cold" posterior, narrower and usually more accurate. Nothing here is certified: training runs in
-float32, and what it returns is an ordinary posterior to certify.
+With kl_weight = 1 this is the negative evidence lower bound (ELBO), and q approximates the Bayesian
+posterior; a smaller weight gives a "cold" posterior, narrower and usually more accurate. Nothing
+here is certified: training runs in float32, and what it returns is an ordinary posterior to
+certify.
 
-A training can be taken up again after its last whole epoch: a checkpoint holds all that the next epoch depends on.
+A training can be taken up again after its last whole epoch: a checkpoint holds all that the next
+epoch depends on.
 
-References: Blundell et al., Weight Uncertainty in Neural Networks (ICML 2015); Kingma, Salimans, Welling, Variational
-Dropout and the Local Reparameterization Trick (NeurIPS 2015).
+References: Blundell et al., Weight Uncertainty in Neural Networks (ICML 2015); Kingma, Salimans,
+Welling, Variational Dropout and the Local Reparameterization Trick (NeurIPS 2015).
 """
 
 from __future__ import annotations
@@ -46,22 +48,26 @@ SMALLEST_VARIANCE = 1e-20
 
 @dataclass(frozen=True)
 class BayesByBackprop:
-    """How to train; `seed` fixes the initial weights, the order of the examples, the noise and the augmentation.
+    """How to train; `seed` fixes the initial weights, the order of the examples, the noise and the
+    augmentation.
 
-    `bayesian` says which weights are random: all, or those of Dense layers alone. Then kernels and biases of
-    convolutions are ordinary parameters: their std is 0, they have no KL, and the loss takes weight_decay/2 · Σ mean²
-    over them instead, the penalty of a prior N(0, 1 / (weight_decay · N)). Epochs report the loss without it.
+    `bayesian` says which weights are random: all, or those of Dense layers alone. Then kernels and
+    biases of convolutions are ordinary parameters: their std is 0, they have no KL, and the loss
+    takes weight_decay/2 · Σ mean² over them instead, the penalty of a prior N(0, 1 / (weight_decay
+    · N)). Epochs report the loss without it.
 
-    `schedule` constant keeps the learning rate; cosine takes it to 0 over the whole training, learning_rate · (1 +
-    cos(π t)) / 2 after a share t of the steps. `augment` is for images: see `augmented`.
+    `schedule` constant keeps the learning rate; cosine takes it to 0 over the whole training,
+    learning_rate · (1 + cos(π t)) / 2 after a share t of the steps. `augment` is for images: see
+    `augmented`.
 
-    The defaults of kl_weight and initial_std were chosen on the digits (64-32-10, 60 epochs, five seeds, the last 300
-    training examples held out). Accuracy at the mean hardly depends on them, within 0.01 for weights 0.003 to 0.03 and
-    stds 0.02 to 0.1, so they aim at moderate noise: a median std of 0.05 on digits and on MNIST. With kl_weight 1,
-    the ELBO itself, a weight that the data say nothing about is as wide as the prior.
+    The defaults of kl_weight and initial_std were chosen on the digits (64-32-10, 60 epochs, five
+    seeds, the last 300 training examples held out). Accuracy at the mean hardly depends on them,
+    within 0.01 for weights 0.003 to 0.03 and stds 0.02 to 0.1, so they aim at moderate noise: a
+    median std of 0.05 on digits and on MNIST. With kl_weight 1, the ELBO itself, a weight that the
+    data say nothing about is as wide as the prior.
 
-    Small data sets make few steps an epoch: on digits a learning rate of 1e-2 reaches in 60 epochs (held out 0.96) what
-    1e-3 takes about 200 for, at a median std of 0.14.
+    Small data sets make few steps an epoch: on digits a learning rate of 1e-2 reaches in 60 epochs
+    (held out 0.96) what 1e-3 takes about 200 for, at a median std of 0.14.
     """
 
     epochs: int
@@ -108,10 +114,11 @@ class BayesByBackprop:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Averages over one pass through the data: loss = nll + kl_weight · kl / N and elbo = -(nll · N + kl), in nats.
+    """Averages over one pass through the data: loss = nll + kl_weight · kl / N and elbo = -(nll · N
+    + kl), in nats.
 
-    `nll` and `accuracy` are those of sampled networks on the training examples, augmented when the recipe says so;
-    `kl` is the whole divergence.
+    `nll` and `accuracy` are those of sampled networks on the training examples, augmented when the
+    recipe says so; `kl` is the whole divergence.
     """
 
     number: int
@@ -139,11 +146,12 @@ def train(
     on_epoch: Callable[[Epoch], None] | None = None,
     checkpoint: Path | None = None,
 ) -> Trained:
-    """The posterior fitted to inputs x [N, *input_shape] and class labels y [N]; the same for the same seed and device.
+    """The posterior fitted to inputs x [N, *input_shape] and class labels y [N]; the same for the
+    same seed and device.
 
-    `on_epoch` is called after each pass through the data, for a progress display. Before that the state is written to
-    `checkpoint`, from where the same call goes on, to the same bits, after an interruption; the file goes when training
-    ends.
+    `on_epoch` is called after each pass through the data, for a progress display. Before that the
+    state is written to `checkpoint`, from where the same call goes on, to the same bits, after an
+    interruption; the file goes when training ends.
     """
     _check_network(network, recipe)
     _check_examples(network, x, y)
@@ -152,7 +160,8 @@ def train(
     identity = {} if checkpoint is None else _identity(network, x, y, recipe)
     if checkpoint is not None:
         _resume(checkpoint, run, identity)
-    # Convolutions by algorithms that give the same bits again, in float32 rather than its truncation TF32.
+    # Convolutions by algorithms that give the same bits again, in float32 rather than its
+    # truncation TF32.
     cudnn = torch.backends.cudnn
     with cudnn.flags(cudnn.enabled, deterministic=True, allow_tf32=False):
         while len(run.history) < recipe.epochs:
@@ -167,14 +176,17 @@ def train(
 
 
 def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
-    """The share of inputs x [N, *input_shape] that the network `weights` [size] assigns to their class y [N].
+    """The share of inputs x [N, *input_shape] that the network `weights` [size] assigns to their
+    class y [N].
 
     For several networks, weights [..., size], the average of their shares.
     """
     _check_examples(network, x, y)
     if weights.shape[-1:] != (network.size,):
         raise InputError(
-            f"weights have shape {tuple(weights.shape)}, the network takes [..., {network.size}]; fix them"
+            f"weights have shape {tuple(weights.shape)}, the network takes [..., "
+            f"{network.size}]; fix "
+            "them"
         )
     with torch.no_grad():
         parts = torch.split(x.to(weights), AT_ONCE)
@@ -183,7 +195,8 @@ def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
 
 
 def kl_divergence(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
-    """KL(N(mean, std²) || N(0, s²)) = Σ log(s / std) + (std² + mean²) / (2 s²) - 1/2, with s = prior_std."""
+    """KL(N(mean, std²) || N(0, s²)) = Σ log(s / std) + (std² + mean²) / (2 s²) - 1/2, with s =
+    prior_std."""
     return _divergences(mean, std, prior_std).sum()
 
 
@@ -199,8 +212,8 @@ def learning_rate(recipe: BayesByBackprop, done: float) -> float:
 
 
 def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Images x [batch, ..., height, width], each mirrored left to right with probability 1/2, then moved by up to SHIFT
-    pixels up or down and left or right, zeros coming in at the edges.
+    """Images x [batch, ..., height, width], each mirrored left to right with probability 1/2, then
+    moved by up to SHIFT pixels up or down and left or right, zeros coming in at the edges.
     """
     (height, width), count, device = x.shape[-2:], len(x), x.device
     mirror = torch.randint(2, (count, 1), generator=generator, device=device, dtype=torch.bool)
@@ -220,7 +233,8 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Variational:
-    """The distribution being trained, flat in the order of `Network.parameters`, and the source of its noise.
+    """The distribution being trained, flat in the order of `Network.parameters`, and the source of
+    its noise.
 
     Weights that are not `random` are their mean; their rho has no meaning.
     """
@@ -239,12 +253,14 @@ class _Variational:
     def sample_outputs(self, x: Tensor) -> Tensor:
         """Outputs at x [batch, *input_shape], each example under its own draw of the weights.
 
-        Local reparameterisation: for one example x W + b is Gaussian with mean x M + m and variance x² S² + s².
-        Drawing that instead of the weights is the same law at a gradient of less variance.
+        Local reparameterisation: for one example x W + b is Gaussian with mean x M + m and variance
+        x² S² + s². Drawing that instead of the weights is the same law at a gradient of less
+        variance.
 
-        A convolution is such a sum at every place, and is drawn so too. The places of one image share the kernel, so
-        there only each place's law is the same: noise that is independent from place to place stands for noise that is
-        not, as is usual. With random kernels nll and elbo are estimates in that sense.
+        A convolution is such a sum at every place, and is drawn so too. The places of one image
+        share the kernel, so there only each place's law is the same: noise that is independent from
+        place to place stands for noise that is not, as is usual. With random kernels nll and elbo
+        are estimates in that sense.
         """
         network = self.network
         means = network.split(self.mean)
@@ -288,7 +304,8 @@ def _start(network: Network, recipe: BayesByBackprop, device: str) -> _Run:
 def _initial(
     network: Network, recipe: BayesByBackprop, generator: torch.Generator, device: str
 ) -> _Variational:
-    """Means N(0, 2 / terms of a sum) (He et al. 2015) for weights and 0 for biases; softplus(rho) = std everywhere."""
+    """Means N(0, 2 / terms of a sum) (He et al. 2015) for weights and 0 for biases; softplus(rho) =
+    std everywhere."""
     mean, random = (
         torch.zeros(network.size, dtype=torch.float32),
         torch.zeros(network.size, dtype=torch.bool),
@@ -316,7 +333,8 @@ def _initial(
 
 
 def _epoch(run: _Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
-    """One step of the optimiser for each batch, the examples in a new order; only the end waits for the device."""
+    """One step of the optimiser for each batch, the examples in a new order; only the end waits for
+    the device."""
     before, count = len(run.history), len(x)
     batches = torch.split(
         torch.randperm(count, generator=run.order).to(x.device), recipe.batch_size
@@ -338,7 +356,8 @@ def _epoch(run: _Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
 
 
 def _step(run: _Run, x: Tensor, y: Tensor, recipe: BayesByBackprop, count: int) -> Tensor:
-    """One step down the gradient of nll + kl_weight · kl / N and the decay; the (nll, kl, accuracy) it started from."""
+    """One step down the gradient of nll + kl_weight · kl / N and the decay; the (nll, kl, accuracy)
+    it started from."""
     outputs = run.q.sample_outputs(x)
     nll, kl = functional.cross_entropy(outputs, y), run.q.kl_divergence(recipe.prior_std)
     decay = recipe.weight_decay / 2 * run.q.mean.masked_fill(run.q.random, 0).square().sum()

@@ -1,4 +1,5 @@
-"""python -m bnncert_check TARGET --posterior POSTERIOR: exit code 0 accepted, 1 rejected, 2 could not be checked."""
+"""python -m bnncert_check TARGET --posterior POSTERIOR: exit code 0 accepted, 1 rejected, 2 could
+not be checked."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def _line(verdict: Verdict) -> str:
         words.append(f"{bounds}: {verdict.question}")
     else:
         words.append(verdict.message)
-    # A file's name must not look like a verdict of its own, and any terminal must be able to show it.
+    # A file's name must not look like a verdict of its own, and any terminal must be able to show
+    # it.
     return "".join(
         c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in "  ".join(words)
     )
@@ -118,7 +120,9 @@ def main() -> None:
     parser.add_argument(
         "target",
         type=Path,
-        help="a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl",
+        help=(
+            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl"
+        ),
     )
     parser.add_argument(
         "--posterior", type=Path, required=True, help="the posterior: .safetensors or .npz"

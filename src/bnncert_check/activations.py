@@ -1,7 +1,8 @@
-"""Activations between two lines: any slope is sound once its intercept is the extreme of f(z) - slope z on [l, u].
+"""Activations between two lines: any slope is sound once its intercept is the extreme of f(z) -
+slope z on [l, u].
 
-For max(z, αz) the extreme is at an end or at 0, in float64. For tanh and the sigmoid it is at an end or where f'
-equals the slope, in Arb. Slopes need no trust.
+For max(z, αz) the extreme is at an end or at 0, in float64. For tanh and the sigmoid it is at an
+end or where f' equals the slope, in Arb. Slopes need no trust.
 """
 
 from __future__ import annotations
@@ -97,9 +98,11 @@ def _elementwise(curve: Curve, end: Callable[[arb], float]) -> Callable[[Array],
 
 
 def _curve_intercept(curve: Curve, sign: int, slope: float, l: float, u: float) -> float:
-    """min over [l, u] of sign f(sign z) - slope z: at an end, or at -c, where f' has the slope's value.
+    """min over [l, u] of sign f(sign z) - slope z: at an end, or at -c, where f' has the slope's
+    value.
 
-    With root = sqrt(1 - slope / (height rate)) that is c = atanh(root) / rate, and f(±c) = lift ± height root.
+    With root = sqrt(1 - slope / (height rate)) that is c = atanh(root) / rate, and f(±c) = lift ±
+    height root.
     """
     lift, height, rate = map(arb, curve)
     a = arb(slope)
@@ -109,7 +112,8 @@ def _curve_intercept(curve: Curve, sign: int, slope: float, l: float, u: float) 
         root = share.sqrt()
         c = root.atanh() / rate
         if not c.is_finite():
-            # The slope is near 2^-BITS, so c > 40 / rate: f is above its infimum, the line falls by at most slope |u|.
+            # The slope is near 2^-BITS, so c > 40 / rate: f is above its infimum, the line falls by
+            # at most slope |u|.
             if rate * l < -40:
                 values.append(sign * lift - height - abs(a * arb(u)))
         elif not (-c < l or -c > u):
@@ -118,7 +122,8 @@ def _curve_intercept(curve: Curve, sign: int, slope: float, l: float, u: float) 
 
 
 def _tangent(l: Array, u: Array) -> Array:
-    """The best lower slope for tanh: the chord where it stays below, else the tangent at the middle or to (u, f(u))."""
+    """The best lower slope for tanh: the chord where it stays below, else the tangent at the middle
+    or to (u, f(u))."""
     chord = np.where(
         u - l > 1e-6, (np.tanh(u) - np.tanh(l)) / np.maximum(u - l, 1e-6), _steepness(u)
     )

@@ -1,12 +1,13 @@
-"""Rigorous float64: sums and products that are surely above or below the real value, and Arb for everything else.
+"""Rigorous float64: sums and products that are surely above or below the real value, and Arb for
+everything else.
 
-With u = 2^-53, η = 2^-1074 and γ_n = nu / (1 - nu), a dot product of length n, summed in any order and with or
-without fused operations, satisfies
+With u = 2^-53, η = 2^-1074 and γ_n = nu / (1 - nu), a dot product of length n, summed in any order
+and with or without fused operations, satisfies
 
     |fl(x·y) - x·y| <= γ_n |x|·|y| + nη.
 
-A single +, -, *, / or sqrt is correctly rounded, so the neighbouring float bounds it. Overflow gives inf or NaN, which
-no comparison here takes for a proof.
+A single +, -, *, / or sqrt is correctly rounded, so the neighbouring float bounds it. Overflow
+gives inf or NaN, which no comparison here takes for a proof.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def down(x: Array) -> Array:
 
 
 def gamma(n: int) -> float:
-    """γ_{n + SPARE}, rounded up: SPARE >= 4 also pays for |x|·|y| being computed, and for this division."""
+    """γ_{n + SPARE}, rounded up: SPARE >= 4 also pays for |x|·|y| being computed, and for this
+    division."""
     return (n + SPARE) * UNIT / (1 - (n + SPARE + 4) * UNIT)
 
 
@@ -46,7 +48,8 @@ def floor_of_errors(n: int) -> float:
 
 
 def sum_error(terms: int, total: Array) -> Array:
-    """A bound of the rounding in sums of so many products, whose magnitudes sum to `total` (as computed).
+    """A bound of the rounding in sums of so many products, whose magnitudes sum to `total` (as
+    computed).
 
     It also pays for SPARE / 2 further roundings, of factors before or of sums after.
     """
@@ -81,7 +84,8 @@ def upper_float(x: arb) -> float:
 
 
 def require_ieee_arithmetic() -> None:
-    """Refuse to go on where subnormals are flushed or digits lost: some libraries switch a whole process to that."""
+    """Refuse to go on where subnormals are flushed or digits lost: some libraries switch a whole
+    process to that."""
     tiny, one = np.full(2, ETA), np.array([[1.0, 2.0**-52]])
     # By their bits: where subnormals are read as 0, they also compare as equal to it.
     honest = ((tiny * 1.0).view(np.int64) == 1).all() and ((tiny + tiny).view(np.int64) == 2).all()

@@ -42,7 +42,8 @@ NOT_READ = (
 
 
 def check_certificate(path: Path, model: Model) -> Verdict:
-    """ACCEPT only if the evidence supports the whole claim; whatever is wrong becomes a verdict, not an exception."""
+    """ACCEPT only if the evidence supports the whole claim; whatever is wrong becomes a verdict,
+    not an exception."""
     return examine(path, model)[0]
 
 
@@ -120,7 +121,8 @@ def _compare(claimed: Bounds, gap: float | None, support: Support, quantity: str
 
 
 def _decided(question: Question, claimed: Bounds, gap: float | None, quantity: str) -> bool | None:
-    """Whether bounds of a predictive mean, of the label or of the first row's direction, answer the question."""
+    """Whether bounds of a predictive mean, of the label or of the first row's direction, answer the
+    question."""
     if quantity == P_SAFE:
         return None
     if gap is not None:

@@ -1,7 +1,9 @@
-"""Files: safetensors and .npz read by hand, without pickles; the room that a file may take; digests of what is in it.
+"""Files: safetensors and .npz read by hand, without pickles; the room that a file may take; digests
+of what is in it.
 
-Whatever goes wrong while a file is read, foreseen or not, becomes `unreadable`. A file of n bytes may make the checker
-hold at most `room(n)` bytes beside itself: 64 MiB however small it is, and 64 times its own size.
+Whatever goes wrong while a file is read, foreseen or not, becomes `unreadable`. A file of n bytes
+may make the checker hold at most `room(n)` bytes beside itself: 64 MiB however small it is, and 64
+times its own size.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def require_room(needed: int, size: int, what: str) -> None:
 
 
 def read_safetensors(path: Path, schema: str) -> File:
-    """Our JSON header and the tensors: 8 bytes of length, a JSON index, then the data. The file may be in a bundle."""
+    """Our JSON header and the tensors: 8 bytes of length, a JSON index, then the data. The file may
+    be in a bundle."""
     with reading(f"{str(path)!r} is not a bnncert file"):
         content = _member(path) if path.parent.is_file() else regular(path).read_bytes()
         length = int.from_bytes(content[:8], "little")
@@ -86,7 +89,8 @@ def read_safetensors(path: Path, schema: str) -> File:
 
 
 def _member(path: Path) -> bytes:
-    """A file in a bundle, named as if the bundle, a zip archive that compresses nothing, were a folder."""
+    """A file in a bundle, named as if the bundle, a zip archive that compresses nothing, were a
+    folder."""
     with zipfile.ZipFile(path.parent) as bundle:
         entry = bundle.getinfo(path.name)
         if (
@@ -135,7 +139,8 @@ def _tensor(entry: dict[str, Any], data: memoryview) -> NDArray[Any]:
 
 
 def _require_neighbours(index: dict[str, Any], size: int) -> None:
-    """Tensors lie one after the other and fill the file: no byte is read twice, and none is hidden."""
+    """Tensors lie one after the other and fill the file: no byte is read twice, and none is
+    hidden."""
     end = 0
     for start, stop in sorted(entry["data_offsets"] for entry in index.values()):
         if start != end:
@@ -166,7 +171,8 @@ def read_npz(path: Path) -> tuple[Arrays, int]:
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array in numpy's format: a magic word, a version, the length of a header, a literal dictionary, the data."""
+    """An array in numpy's format: a magic word, a version, the length of a header, a literal
+    dictionary, the data."""
     # Other methods unpack without a limit.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("an array is packed in an unusual way")
@@ -204,7 +210,8 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def digest(header: object, arrays: Iterable[Array] = ()) -> str:
-    """SHA-256 of canonical JSON, then of each array: its shape as canonical JSON, its little-endian float64 bytes."""
+    """SHA-256 of canonical JSON, then of each array: its shape as canonical JSON, its little-endian
+    float64 bytes."""
     running = hashlib.sha256(_canonical(header))
     for array in arrays:
         running.update(_canonical(list(array.shape)))

@@ -1,7 +1,8 @@
 """Result folders: every line of results.jsonl or decisions.jsonl, and the certificate it names.
 
-A line must repeat the claim and the question of its certificate, its words must follow from its numbers, and without a
-certificate it must claim nothing. No two lines are about one thing, and no two name one certificate.
+A line must repeat the claim and the question of its certificate, its words must follow from its
+numbers, and without a certificate it must claim nothing. No two lines are about one thing, and no
+two name one certificate.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Line:
     method: tuple[str | None, str | None]  # its name and, of campaigns, its options
 
     def identity(self, model: Model) -> tuple[Any, ...]:
-        """What no other line may be about: this posterior, an input, a radius, rivals and a method."""
+        """What no other line may be about: this posterior, an input, a radius, rivals and a
+        method."""
         alone = (
             self.target is None and self.label in (0, 1) and model.outputs == 2
         )  # one rival is all of them
@@ -96,7 +98,8 @@ class Line:
 
     @property
     def claims_nothing(self) -> bool:
-        """Nothing is known of a mean without a certificate, not even that it lies between 0 and 1."""
+        """Nothing is known of a mean without a certificate, not even that it lies between 0 and
+        1."""
         trivial = (self.lower, self.upper) == (0, 1) and self.gap in (None, -1)
         return trivial and self.quantity != MEAN and self.status not in ("certified", DECIDED)
 
@@ -111,7 +114,8 @@ def read_results(folder: Path) -> list[Any]:
 
 
 def _file(folder: Path) -> Path:
-    """Decisions where there are no results; both together are not written by one run, and only one could be checked."""
+    """Decisions where there are no results; both together are not written by one run, and only one
+    could be checked."""
     results, decisions = folder / RESULTS, folder / DECISIONS
     if results.exists() and decisions.exists():
         raise CannotCheck("malformed", f"{str(folder)!r} holds both {RESULTS} and {DECISIONS}")
@@ -192,7 +196,8 @@ def _spec(value: Any, where: str) -> Spec:
 
 
 def speaks_of(line: Any, model: Model) -> bool:
-    """Whether a line is about this posterior: it is, unless it names another, as lines of campaigns can."""
+    """Whether a line is about this posterior: it is, unless it names another, as lines of campaigns
+    can."""
     named = line.get("posterior") if type(line) is dict else None
     return type(named) is not str or named == model.posterior_digest
 

@@ -1,6 +1,7 @@
 """Functionals of Gaussian weights, each with its mean m and Lipschitz constant L.
 
-With W = μ + Δ and rows A on z = Wh, h in hc ± hr, and s_j² = Σ_i A_i² σ_ij² (+ Σ_q (A V_q)_j² where noise is shared),
+With W = μ + Δ and rows A on z = Wh, h in hc ± hr, and s_j² = Σ_i A_i² σ_ij² (+ Σ_q (A V_q)_j² where
+noise is shared),
 
     m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer, at the input A·c - Σ_j r_j E|A_j + g_j|
     L² = Σ_layers Σ_j s_j² max|h_j|² + Σ_q (|a_q·hc| + |a_q|·hr)²
@@ -46,7 +47,8 @@ from bnncert_check.verdict import CannotCheck
 
 @dataclass(frozen=True)
 class NoisyStep:
-    """A linear layer with mean matrix, variances and shared factors, all with the bias as last input."""
+    """A linear layer with mean matrix, variances and shared factors, all with the bias as last
+    input."""
 
     layer: Linear
     mean: Array  # [entries + 1, channels]
@@ -58,8 +60,9 @@ class NoisyStep:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a walk has gathered: the value from below, L² of independent noise from above, and per shared coordinate the
-    slope at the boxes' centres with the most that the boxes and roundings add."""
+    """What a walk has gathered: the value from below, L² of independent noise from above, and per
+    shared coordinate the slope at the boxes' centres with the most that the boxes and roundings
+    add."""
 
     value: Array
     squared: Array
@@ -75,7 +78,8 @@ Functional = tuple[Array, Array]  # m from below and L from above
 
 @dataclass(frozen=True)
 class Trace:
-    """The first layers of a network as steps, and the intervals of its nodes, but for terms whose sum has one."""
+    """The first layers of a network as steps, and the intervals of its nodes, but for terms whose
+    sum has one."""
 
     network: Network
     region: Region
@@ -106,13 +110,15 @@ def noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | Non
 
 
 def functional(traced: Trace, rows: Array) -> Functional:
-    """m from below and L from above of rows·(last step's output), [R]; L is 0 where nothing on the way is random."""
+    """m from below and L from above of rows·(last step's output), [R]; L is 0 where nothing on the
+    way is random."""
     found, tally = walk(traced, rows)
     return conclude(traced, found[0], tally)
 
 
 def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Array], Tally]:
-    """The rows on the input, or on every node that they come by, and what was gathered on the way."""
+    """The rows on the input, or on every node that they come by, and what was gathered on the
+    way."""
     ranks = [len(step.factors) for step in traced.noisy if step.factors is not None]
     zero, none = np.zeros(len(rows)), np.zeros((len(rows), max(ranks, default=0)))
     tally, waiting = Tally(zero, zero, none, none), {len(traced.steps): rows}
@@ -143,10 +149,11 @@ def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
 
 
 def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
-    """Of the neurons of an image that layer k gives, and of their negatives, from the nearest intervals alone.
+    """Of the neurons of an image that layer k gives, and of their negatives, from the nearest
+    intervals alone.
 
-    A term with an interval counts by its ends, another by its own functional; noises of different layers are
-    independent, so that the squares of L add up.
+    A term with an interval counts by its ends, another by its own functional; noises of different
+    layers are independent, so that the squares of L add up.
     """
     step = traced.steps[k]
     if isinstance(step, NoisyStep):
@@ -177,7 +184,8 @@ def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
 
 
 def one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
-    """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over each neuron's patch: the fold on the box."""
+    """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over each neuron's patch: the
+    fold on the box."""
     center, radius = center_radius(step.h)
     middle, spread, size = (
         layer.patches(center),
@@ -231,8 +239,8 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
 
 
 def _joined(std: Array, tally: Tally) -> Array:
-    """Of all coefficients on the input, where several layers read it: their noises add up as independent ones do or,
-    where anything is shared, at most as their sizes do."""
+    """Of all coefficients on the input, where several layers read it: their noises add up as
+    independent ones do or, where anything is shared, at most as their sizes do."""
     if tally.input_std is None:
         return std
     if tally.center.shape[1]:
@@ -241,7 +249,8 @@ def _joined(std: Array, tally: Tally) -> Array:
 
 
 def _reach(step: NoisyStep, variances: Array) -> Array:
-    """sup over h of Σ_j s_j² h_j², the bias with h = 1; in a ball also |s∘x| <= |s∘c| + eps max_j s_j."""
+    """sup over h of Σ_j s_j² h_j², the bias with h = 1; in a ball also |s∘x| <= |s∘c| + eps max_j
+    s_j."""
     own, bias = variances[:, :-1], variances[:, -1]
     reach = dot_up(own, up(step.h.magnitude**2))
     if step.region is not None and not step.region.is_box:
@@ -252,7 +261,8 @@ def _reach(step: NoisyStep, variances: Array) -> Array:
 
 
 def _kernel_reach(layer: Conv, step: NoisyStep, variance: Array, rows: Array) -> Array:
-    """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))², g_e(A, h) the derivative of A·(W h) with respect to a kernel entry."""
+    """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))², g_e(A, h) the derivative of A·(W h) with respect to
+    a kernel entry."""
     middle, spread = center_radius(step.h)
     shaped = rows.reshape(len(rows), variance.shape[1], -1)
     centers, radii = layer.patches(middle).T, layer.patches(spread).T
@@ -266,7 +276,8 @@ def _kernel_reach(layer: Conv, step: NoisyStep, variance: Array, rows: Array) ->
 def _pull_shared(
     layer: Linear, factors: Array, h: Interval, rows: Array, tally: Tally
 ) -> tuple[Tally, Array]:
-    """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q a_q², [R, in + 1]."""
+    """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q
+    a_q², [R, in + 1]."""
     middle, spread = center_radius(h)
     centers, radii, squares = [], [], np.zeros((len(rows), len(middle)))
     for factor in factors:
@@ -283,7 +294,8 @@ def _pull_shared(
 
 
 def _minimum(region: Region, rows: Array, std: Array | None) -> Array:
-    """E min over the region of Σ_j (A_j + g_j) x_j from below, g_j ~ N(0, std_j²): the adversary sees the noise."""
+    """E min over the region of Σ_j (A_j + g_j) x_j from below, g_j ~ N(0, std_j²): the adversary
+    sees the noise."""
     if std is None:
         return region.minimum(rows)
     center, radius = center_radius(Interval(region.lower, region.upper))

@@ -1,8 +1,8 @@
-"""The grammar of headers, evidence and lines: each value is demanded with its type and range, and nothing else may be
-there.
+"""The grammar of headers, evidence and lines: each value is demanded with its type and range, and
+nothing else may be there.
 
-A reader names what it takes; whatever is missing, of another type, out of range, repeated or not asked for is
-`malformed`. Booleans are no numbers, and numbers that must be exact are hexadecimal.
+A reader names what it takes; whatever is missing, of another type, out of range, repeated or not
+asked for is `malformed`. Booleans are no numbers, and numbers that must be exact are hexadecimal.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def _shown(value: Any) -> str:
 
 
 class Tensors:
-    """The tensors of a file, each of which is taken once, with the type and shape that it must have."""
+    """The tensors of a file, each of which is taken once, with the type and shape that it must
+    have."""
 
     def __init__(self, found: dict[str, NDArray[Any]], size: int = 0) -> None:
         self._left = dict(found)

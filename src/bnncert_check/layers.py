@@ -1,11 +1,13 @@
-"""Layers on flat vectors: the one place that knows which layers there are, how they are described, and their widths.
+"""Layers on flat vectors: the one place that knows which layers there are, how they are described,
+and their widths.
 
 What an activation is like is said once, in `KINDS`; what follows from it is asked for as `traits`.
 
-A linear layer's weights and biases are one matrix [entries + 1, channels] whose last row meets the constant 1, so that
-a bias needs no case of its own. A dense layer has one entry an input and one place; a convolution has one for each
-channel and position of its kernel, and applies the same matrix at every place. `patches` are what meets the matrix,
-`pull` is the transposed map: rows·(W h) = pull(matrix, rows)·(h, 1).
+A linear layer's weights and biases are one matrix [entries + 1, channels] whose last row meets the
+constant 1, so that a bias needs no case of its own. A dense layer has one entry an input and one
+place; a convolution has one for each channel and position of its kernel, and applies the same
+matrix at every place. `patches` are what meets the matrix, `pull` is the transposed map: rows·(W h)
+= pull(matrix, rows)·(h, 1).
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class Dense:
         return {"W": (self.inputs, self.outputs)} | ({"b": (self.outputs,)} if self.bias else {})
 
     def matrix(self, flat: Array) -> Array:
-        """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is 0."""
+        """[..., inputs + 1, outputs] out of flat vectors [..., size]; without a bias its row is
+        0."""
         middle = self.start + self.inputs * self.outputs
         weights = flat[..., self.start : middle].reshape(
             *flat.shape[:-1], self.inputs, self.outputs
@@ -73,7 +76,8 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution over zero-padded [channels, height, width]; with `pool` the mean over windows of each channel."""
+    """A convolution over zero-padded [channels, height, width]; with `pool` the mean over windows
+    of each channel."""
 
     shape: Shape
     channels: int
@@ -112,7 +116,8 @@ class Conv:
 
     @property
     def terms(self) -> int:
-        """The most terms of a sum: at an output, at an input, or of the constant over all outputs."""
+        """The most terms of a sum: at an output, at an input, or of the constant over all
+        outputs."""
         return max(self.entries + 1, self.channels * math.prod(self.kernel), self.outputs)
 
     @property
@@ -235,8 +240,8 @@ class Add:
 class Traits:
     """Of a nondecreasing activation f whose slopes are in [0, 1].
 
-    bent: f(z) = max(z, slope z), the slope below 0 being `slope`; else f(z) = lift + height tanh(rate z).
-    largest: of |f|; where it is infinite, |f(z)| <= |z|.
+    bent: f(z) = max(z, slope z), the slope below 0 being `slope`; else f(z) = lift + height
+    tanh(rate z). largest: of |f|; where it is infinite, |f(z)| <= |z|.
     """
 
     npz: str  # its name in `.npz` files
@@ -264,7 +269,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Activation:
-    """One of `KINDS`; a bent one has its own slope below 0. Its slopes in proofs are named by its `position`."""
+    """One of `KINDS`; a bent one has its own slope below 0. Its slopes in proofs are named by its
+    `position`."""
 
     kind: str
     slope: float | None
@@ -292,8 +298,8 @@ Linear: TypeAlias = Dense | Conv
 Layer: TypeAlias = Dense | Conv | MaxPool | Add | Activation
 
 
-# Each takes a layer's description, the shape that it reads, the weights before it and its position, and gives the layer
-# and the shape after it. Flatten is none: vectors are flat here.
+# Each takes a layer's description, the shape that it reads, the weights before it and its position,
+# and gives the layer and the shape after it. Flatten is none: vectors are flat here.
 Read: TypeAlias = tuple["Layer | None", Shape]
 
 
@@ -391,7 +397,8 @@ READERS: dict[str, Callable[[dict[str, Any], Shape, int, int], Read]] = {
 
 
 def fixed_or(layer: Linear, flat: Array) -> Array:
-    """The matrix out of a flat vector; of a pool 1 / (entries of a window): sums have SPARE for that rounding."""
+    """The matrix out of a flat vector; of a pool 1 / (entries of a window): sums have SPARE for
+    that rounding."""
     if isinstance(layer, Conv) and layer.pool:
         each = np.repeat(np.eye(layer.channels), math.prod(layer.kernel), 0) / math.prod(
             layer.kernel
@@ -401,7 +408,8 @@ def fixed_or(layer: Linear, flat: Array) -> Array:
 
 
 def pull_error(layer: Linear, matrix: Array, rows: Array) -> Array:
-    """A bound of the rounding in layer.pull(matrix, rows), also when a few roundings follow; both are magnitudes."""
+    """A bound of the rounding in layer.pull(matrix, rows), also when a few roundings follow; both
+    are magnitudes."""
     return sum_error(layer.terms, layer.pull(matrix, rows))
 
 
@@ -423,7 +431,8 @@ def window_places(shape: Shape, kernel: Shape, stride: Shape, padding: Shape) ->
 
 
 def windows(kernel: Shape, stride: Shape, places: Shape) -> list[tuple[slice, slice]]:
-    """For each position in a window, row by row, where it lies as the window moves over all places."""
+    """For each position in a window, row by row, where it lies as the window moves over all
+    places."""
     return [
         (
             slice(i, i + stride[0] * places[0], stride[0]),

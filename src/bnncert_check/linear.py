@@ -1,10 +1,12 @@
-"""Linear bounds over a box of weights: rows walked from the output back to the input, every rounding charged.
+"""Linear bounds over a box of weights: rows walked from the output back to the input, every
+rounding charged.
 
-A row A of z = Wh, W in Wc ± Wr, is bounded by A Wc h - |A| Wr |h|, and |h| by its chord κh + δ over the box of h: the
-best linear bound there is, and A⁺ Wl + A⁻ Wu where h >= 0. Rows that meet on a node add up. A walk may stop after any
-layer, since all nodes lie in boxes: the best stop is taken. Narrower hidden intervals may choose worse lines, so two
-ways to get them are tried: stops at the last layer and at the input only, which is never worse than interval
-arithmetic, and stops everywhere.
+A row A of z = Wh, W in Wc ± Wr, is bounded by A Wc h - |A| Wr |h|, and |h| by its chord κh + δ over
+the box of h: the best linear bound there is, and A⁺ Wl + A⁻ Wu where h >= 0. Rows that meet on a
+node add up. A walk may stop after any layer, since all nodes lie in boxes: the best stop is taken.
+Narrower hidden intervals may choose worse lines, so two ways to get them are tried: stops at the
+last layer and at the input only, which is never worse than interval arithmetic, and stops
+everywhere.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class Interval:
 
 @dataclass(frozen=True)
 class BoxStep:
-    """A linear layer with weights in [lower, upper] and input h, both with the constant 1 at the end."""
+    """A linear layer with weights in [lower, upper] and input h, both with the constant 1 at the
+    end."""
 
     layer: Linear
     lower: Array
@@ -101,9 +104,11 @@ class ActivationStep:
 
 @dataclass(frozen=True)
 class MaxStep:
-    """rows·max(h) >= A⁺ h[chosen] + A⁻ (h[chosen] where no other entry can be larger, else the largest upper end).
+    """rows·max(h) >= A⁺ h[chosen] + A⁻ (h[chosen] where no other entry can be larger, else the
+    largest upper end).
 
-    Chosen is, of the entries whose lower end is nearly the largest, that with the largest upper end; any would do.
+    Chosen is, of the entries whose lower end is nearly the largest, that with the largest upper
+    end; any would do.
     """
 
     layer: MaxPool
@@ -145,7 +150,8 @@ Step = BoxStep | ActivationStep | MaxStep | AddStep
 
 @dataclass(frozen=True)
 class Bounded:
-    """The first layers of a network as steps, and the intervals of its nodes; everywhere: where walks may stop."""
+    """The first layers of a network as steps, and the intervals of its nodes; everywhere: where
+    walks may stop."""
 
     network: Network
     region: Region
@@ -154,7 +160,8 @@ class Bounded:
     intervals: list[Interval]
 
     def walk(self, rows: Array) -> Array:
-        """Lower bounds [R] of rows·(last step's output): the best of stops at the last step and the input, or anywhere.
+        """Lower bounds [R] of rows·(last step's output): the best of stops at the last step and the
+        input, or anywhere.
 
         To stop is to take what the rows on all nodes that wait have at least, each on its own.
         """
@@ -257,7 +264,8 @@ def _activation(
     return Interval(*image(layer, z.lower, z.upper))
 
 
-# Each adds its step, given the intervals that it reads and the box of all weights, and gives the interval after it.
+# Each adds its step, given the intervals that it reads and the box of all weights, and gives the
+# interval after it.
 RULES: dict[type[Layer], Callable[[Any, list[Interval], WeightBox, Bounded], Interval]] = {
     Dense: _dense,
     Conv: _conv,
@@ -288,7 +296,8 @@ def _by_rows(bounded: Bounded, ends: tuple[Array, Array], chosen: NDArray[np.int
 
 
 def _worth_rows(bounded: Bounded, ends: tuple[Array, Array]) -> NDArray[np.int64]:
-    """Neurons whose sign is open, if that is all that matters next; none of a term of a sum; else all."""
+    """Neurons whose sign is open, if that is all that matters next; none of a term of a sum; else
+    all."""
     node, (lower, upper) = len(bounded.steps), ends
     following = bounded.network.reading(node)
     if bounded.network.is_term(node):
@@ -299,7 +308,8 @@ def _worth_rows(bounded: Bounded, ends: tuple[Array, Array]) -> NDArray[np.int64
 
 
 def row_slices(network: Network, count: int) -> Iterator[slice]:
-    """The rows in parts: a walk over the layers holds a limited number of numbers, however many rows there are."""
+    """The rows in parts: a walk over the layers holds a limited number of numbers, however many
+    rows there are."""
     step = max(1, AT_ONCE // network.held)
     return (slice(start, start + step) for start in range(0, count, step))
 
@@ -316,7 +326,8 @@ def unit_rows(
 
 
 def _one_layer(layer: Conv, step: BoxStep) -> tuple[Array, Array]:
-    """Interval arithmetic over patches: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr max|h|; above alike."""
+    """Interval arithmetic over patches: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr
+    max|h|; above alike."""
     center, radius = center_radius(step.h)
     middle, spread, size = (
         layer.patches(center),
@@ -352,7 +363,8 @@ def with_one(h: Interval) -> Interval:
 
 
 def _chord_of_magnitude(h: Interval) -> tuple[Array, Array]:
-    """κ in [-1, 1] and δ with |h| <= κ h + δ on the box: |h| is convex, so it is enough at the ends."""
+    """κ in [-1, 1] and δ with |h| <= κ h + δ on the box: |h| is convex, so it is enough at the
+    ends."""
     mixed = (h.lower < 0) & (h.upper > 0)
     width = np.where(mixed, h.upper - h.lower, 1.0)
     slope = np.clip(

@@ -1,9 +1,10 @@
 """Probability of a weight box under independent weights, and of a union of boxes.
 
-Per weight P(l <= w <= u) is 1 - tail - tail where the interval holds the centre and a difference of tails elsewhere:
-from a table for Gaussians with both ends beyond one standard deviation, else one by one in Arb. Over the weights,
-failures join pairwise, F = f + f' - f f', which keeps the digits of a failure however many weights there are; the plain
-product of probabilities keeps those of a small mass. Both are bounds: the better one is taken.
+Per weight P(l <= w <= u) is 1 - tail - tail where the interval holds the centre and a difference of
+tails elsewhere: from a table for Gaussians with both ends beyond one standard deviation, else one
+by one in Arb. Over the weights, failures join pairwise, F = f + f' - f f', which keeps the digits
+of a failure however many weights there are; the plain product of probabilities keeps those of a
+small mass. Both are bounds: the better one is taken.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _joint(failures: Array, bound: Callable[[Array], Array]) -> float:
 
 
 def _weights(posterior: Posterior, box: WeightBox, side: int) -> tuple[Array, Array]:
-    """Each weight's failure from above and probability from below (DOWN), or the other way round (UP)."""
+    """Each weight's failure from above and probability from below (DOWN), or the other way round
+    (UP)."""
     failures, probabilities = np.empty_like(box.lower), np.empty_like(box.lower)
     quick = np.zeros(len(failures), bool)
     if posterior.family == "normal":
@@ -119,7 +121,8 @@ def _laplace(l: float, u: float, loc: float, scale: float) -> arb:
 
 
 def _student_t(l: float, u: float, loc: float, scale: float, df: float) -> arb:
-    """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its digits."""
+    """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its
+    digits."""
 
     def tail(z: arb) -> arb:
         n, half, square = arb(df), arb(1) / 2, z * z
@@ -168,7 +171,8 @@ def cut(parent: WeightBox, cuts: Sequence[tuple[int, float, float]]) -> WeightBo
 def cells_mass(
     posterior: Posterior, cells: list[WeightBox], separators: dict[tuple[int, int], int]
 ) -> arb:
-    """The sum over cells, every two of which lie apart in some weight; sharing an end is apart unless it is an atom."""
+    """The sum over cells, every two of which lie apart in some weight; sharing an end is apart
+    unless it is an atom."""
     for j, i in combinations(range(len(cells)), 2):
         weight = separators.get((i, j))
         if weight is None:
@@ -184,8 +188,8 @@ def cells_mass(
 
 
 def alternating_mass(posterior: Posterior, boxes: list[WeightBox], depth: int) -> arb:
-    """Σ over sets S of at most `depth` boxes of (-1)^(|S|+1) P(∩S), from below: a lower bound of the union if depth is
-    even or all of them."""
+    """Σ over sets S of at most `depth` boxes of (-1)^(|S|+1) P(∩S), from below: a lower bound of
+    the union if depth is even or all of them."""
     terms = (
         arb(mass(posterior, joint, DOWN)) if size % 2 else -arb(mass(posterior, joint, UP))
         for joint, size in _intersections(boxes, depth)

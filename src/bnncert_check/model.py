@@ -99,7 +99,8 @@ class Component:
 
 @dataclass(frozen=True)
 class Model:
-    """The network, and its posterior as components: one of weight 1, or several Gaussian ones of a mixture."""
+    """The network, and its posterior as components: one of weight 1, or several Gaussian ones of a
+    mixture."""
 
     network: Network
     components: tuple[Component, ...]
@@ -138,7 +139,8 @@ class Model:
         return first.posterior
 
     def require_room(self, size: int) -> None:
-        """Refuse layers much wider than the files that ask for them; size: of the certificate, which holds an input."""
+        """Refuse layers much wider than the files that ask for them; size: of the certificate,
+        which holds an input."""
         for layer in self.layers:
             require_room(8 * layer.held, self.size + size, f"a layer of {layer.outputs} neurons")
         require_room(8 * self.network.held, self.size + size, "a row on all nodes that wait")
@@ -230,7 +232,8 @@ def _gather(layers: tuple[Layer, ...], left: Arrays, prefix: str, field: str) ->
 
 
 def _stacked(left: Arrays, name: str, field: str) -> tuple[int, ...]:
-    """How many samples there are, at least one, or shared factors; nothing for one number a weight."""
+    """How many samples there are, at least one, or shared factors; nothing for one number a
+    weight."""
     if field not in STACKED:
         return ()
     count = left[name].shape[0] if name in left and left[name].ndim else 0
@@ -253,7 +256,8 @@ def _numbers(left: Arrays, name: str, shape: tuple[int, ...]) -> Array:
 
 
 def _from_npz(path: Path) -> Model:
-    """W{i}_mean [in, out], b{i}_mean, W{i}_std, b{i}_std; ReLU between the layers unless `meta` names activations."""
+    """W{i}_mean [in, out], b{i}_mean, W{i}_std, b{i}_std; ReLU between the layers unless `meta`
+    names activations."""
     arrays, size = read_npz(path)
     names = _activations(arrays)
     described: list[dict[str, Any]] = []
@@ -281,7 +285,8 @@ def _from_npz(path: Path) -> Model:
 
 
 def _activations(arrays: Arrays) -> list[str]:
-    """One for each layer; a softmax may come last, where it changes nothing that is asked about the logits."""
+    """One for each layer; a softmax may come last, where it changes nothing that is asked about the
+    logits."""
     depth = sum(name.startswith("W") and name.endswith("_mean") for name in arrays)
     if not depth:
         raise CannotCheck("malformed", "there is no array 'W0_mean'")

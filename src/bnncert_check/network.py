@@ -19,7 +19,8 @@ Reads: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in topological order, and the nodes that each reads: several for an `Add`, one for any other."""
+    """Layers in topological order, and the nodes that each reads: several for an `Add`, one for any
+    other."""
 
     input_shape: Shape
     layers: tuple[Layer, ...]
@@ -57,7 +58,8 @@ class Network:
 
     @cached_property
     def held(self) -> int:
-        """The most numbers that a walk holds of one row: in a layer, or on nodes that wait for their turn."""
+        """The most numbers that a walk holds of one row: in a layer, or on nodes that wait for
+        their turn."""
         most, waiting = max(layer.held for layer in self.layers), {len(self.layers)}
         for k in reversed(range(len(self.layers))):
             waiting = (waiting - {k + 1}) | {*self.reads[k]}

@@ -1,7 +1,9 @@
-"""Posterior-predictive means: lower bounds of E softmax_c, E (1 - softmax_c), the gap to the rivals, and E a·f, over X.
+"""Posterior-predictive means: lower bounds of E softmax_c, E (1 - softmax_c), the gap to the
+rivals, and E a·f, over X.
 
-From a `Proof`: each row is at least m - T on the region, P(T >= sL) <= Q(s), unless one of the hidden intervals fails,
-which has probability at most p. With levels s_k = k/8, k = 0 ... 64, and P_k = max(0, 1 - p - (noisy rows) Q(s_k)):
+From a `Proof`: each row is at least m - T on the region, P(T >= sL) <= Q(s), unless one of the
+hidden intervals fails, which has probability at most p. With levels s_k = k/8, k = 0 ... 64, and
+P_k = max(0, 1 - p - (noisy rows) Q(s_k)):
 
     softmax:  Σ_k (v_k - v_k+1) P_k,  v_k at the margins m - s_k L           mean:  m - |m| p - (L + S) sqrt(p)
 """
@@ -46,14 +48,16 @@ def rivals(leads: list[arb]) -> arb:
 
 
 def lead(margins: list[arb]) -> arb:
-    """softmax_c - softmax_j for every j: with v the least margin softmax_c (1 - exp(-v)), or tanh(v / 2) if v < 0."""
+    """softmax_c - softmax_j for every j: with v the least margin softmax_c (1 - exp(-v)), or tanh(v
+    / 2) if v < 0."""
     least = arb(min(lower_float(margin) for margin in margins))
     return label(margins) * (1 - (-least).exp()) if least >= 0 else (least / 2).tanh()
 
 
 def layered(found: Functional, fails: arb, meaning: Meaning, floor: int) -> arb:
-    """floor + Σ_k (v_k - v_k+1) P_k: the mean of something that is never below the floor, nor below v_k with
-    probability P_k; v falls with k, so that what is below the floor counts as the floor."""
+    """floor + Σ_k (v_k - v_k+1) P_k: the mean of something that is never below the floor, nor below
+    v_k with probability P_k; v falls with k, so that what is below the floor counts as the
+    floor."""
     values, lipschitz = found
     noisy, total, above = int((lipschitz > 0).sum()), arb(floor), arb(floor)
     for k in reversed(range(LEVELS)):

@@ -1,4 +1,5 @@
-"""Proofs by concentration: hidden intervals that hold with known probability, and Gaussian tails of the output rows.
+"""Proofs by concentration: hidden intervals that hold with known probability, and Gaussian tails of
+the output rows.
 
     P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1,
 
@@ -49,7 +50,8 @@ from bnncert_check.tails import normal_tail
 
 @dataclass(frozen=True)
 class Proof:
-    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows have their own.
+    """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows
+    have their own.
 
     `trees` by output row, on the neurons `open` of all (leaky) ReLUs, numbered through.
     """
@@ -82,7 +84,8 @@ def failure(
 def functionals(
     model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, proof: Proof
 ) -> tuple[Functional, arb]:
-    """m and L of the rows, and an upper bound of the probability that one of the hidden intervals fails."""
+    """m and L of the rows, and an upper bound of the probability that one of the hidden intervals
+    fails."""
     traced, ends = _trace(model, posterior, region, proof)
     return _rows(traced, rows, offsets, proof), _charge(ends, proof)
 
@@ -101,7 +104,8 @@ def _rows(traced: Trace, rows: Array, offsets: Array, proof: Proof) -> Functiona
 
 
 def _tree_failure(traced: Trace, row: Array, offset: float, proof: Proof, tree: Tree) -> arb:
-    """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their maximum."""
+    """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their
+    maximum."""
     widths, found = splittable(traced.network), []
     for number in range(len(tree.paths)):
         own = _leaf(traced, leaf_of(tree, number, proof.open, widths))
@@ -115,7 +119,8 @@ def _tree_failure(traced: Trace, row: Array, offset: float, proof: Proof, tree: 
 
 
 def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb:
-    """Q(-EF / max L) with EF <= λ⁻¹ log Σ exp(-λm + λ²D²/2): the leaves' largest -Ψ is convex too."""
+    """Q(-EF / max L) with EF <= λ⁻¹ log Σ exp(-λm + λ²D²/2): the leaves' largest -Ψ is convex
+    too."""
     total = sum(((scale * (scale * arb(d) ** 2 / 2 - arb(m))).exp() for m, _, d in leaves), arb(0))
     # numpy's maximum: Python's would pass over a NaN
     return _row_failure(
@@ -125,7 +130,8 @@ def _common_failure(leaves: list[tuple[float, float, float]], scale: arb) -> arb
 
 
 def _deviation(traced: Trace, coefficients: dict[int, Array], common: Common) -> float:
-    """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j² over the layers."""
+    """D = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r| from above, |A ⊗ h|² = Σ_ij σ_ij² A_i² h_j²
+    over the layers."""
     parts = np.zeros((3, 1))
     for k, step in enumerate(traced.steps):
         if (
@@ -146,7 +152,8 @@ def _deviation(traced: Trace, coefficients: dict[int, Array], common: Common) ->
 
 
 def splittable(network: Network) -> dict[int, int]:
-    """How many neurons every (leaky) ReLU has, by position: what `open` numbers through, and splits speak of."""
+    """How many neurons every (leaky) ReLU has, by position: what `open` numbers through, and splits
+    speak of."""
     return {
         layer.position: layer.width
         for layer in network.layers
@@ -182,7 +189,8 @@ def _row_failure(m: float, lipschitz: float) -> arb:
 
 
 def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> tuple[Trace, int]:
-    """The network as steps on hidden intervals, and how many of their ends fail, with probability Q(t) each."""
+    """The network as steps on hidden intervals, and how many of their ends fail, with probability
+    Q(t) each."""
     network, ends = model.network, 0
     traced = Trace(network, region, [], {0: Interval(region.lower, region.upper)})
     for k, layer in enumerate(network.layers):
@@ -268,11 +276,11 @@ def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
 
 
 def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Functional, Functional]:
-    """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector, else without, or with
-    where the proof says so.
+    """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector,
+    else without, or with where the proof says so.
 
-    Of two functionals that one is used whose end is the better: a choice that depends on nothing random. An end that
-    cannot fail is not given up for a rounding.
+    Of two functionals that one is used whose end is the better: a choice that depends on nothing
+    random. An end that cannot fail is not given up for a rounding.
     """
     if layer.is_image:
         sides, flags = (

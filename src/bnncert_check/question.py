@@ -27,8 +27,8 @@ class Question:
 
     @property
     def duel(self) -> tuple[int, tuple[int, ...]] | None:
-        """The class that every row puts before another one, and those others, row by row; None if the rows say
-        something else."""
+        """The class that every row puts before another one, and those others, row by row; None if
+        the rows say something else."""
         label, rivals = int(self.rows[0].argmax()), self.rows.argmin(-1)
         each = np.arange(len(self.rows))
         two = (np.count_nonzero(self.rows, axis=-1) == 2) & (rivals != label)

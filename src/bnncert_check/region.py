@@ -26,7 +26,8 @@ WITHIN: dict[str, Callable[[list[Fraction], Fraction], bool]] = {
 
 @dataclass(frozen=True)
 class Region:
-    """Flat vectors: the region lies in [lower, upper], and for norm l2 or l1 in the ball of radius eps around x too."""
+    """Flat vectors: the region lies in [lower, upper], and for norm l2 or l1 in the ball of radius
+    eps around x too."""
 
     norm: str
     x: Array
@@ -40,7 +41,8 @@ class Region:
         return self.norm in ("linf", "box")
 
     def minimum(self, rows: Array) -> Array:
-        """min over the region of rows·x [R] from below: A⁺ l + A⁻ u, for balls also A·x - eps |A|_dual."""
+        """min over the region of rows·x [R] from below: A⁺ l + A⁻ u, for balls also A·x - eps
+        |A|_dual."""
         best = dot_down(rows, np.where(rows > 0, self.lower, self.upper))
         if self.is_box:
             return best

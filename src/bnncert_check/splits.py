@@ -1,8 +1,9 @@
-"""Branch and bound: leaves that cover a region by the signs of some ReLUs, and the steps of each leaf.
+"""Branch and bound: leaves that cover a region by the signs of some ReLUs, and the steps of each
+leaf.
 
-In a leaf s_i z_i >= 0 for the split neurons i, so that A z >= (A - β∘s) z for every β >= 0, their lines are exact, and
-their intervals end at 0. Leaves cover the region if they are the ends of a binary tree: at every node one neuron, and
-both of its signs.
+In a leaf s_i z_i >= 0 for the split neurons i, so that A z >= (A - β∘s) z for every β >= 0, their
+lines are exact, and their intervals end at 0. Leaves cover the region if they are the ends of a
+binary tree: at every node one neuron, and both of its signs.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Common:
-    """The reference of the common-noise bound: λ, and by position of the random layers rows and, but for the input,
-    centres."""
+    """The reference of the common-noise bound: λ, and by position of the random layers rows and,
+    but for the input, centres."""
 
     scale: float
     rows: dict[int, Array]
@@ -32,8 +33,9 @@ class Common:
 
 @dataclass(frozen=True)
 class Tree:
-    """The leaves of one output row, on U open neurons: splits [leaves, depth], k or -k for z >= 0 or z <= 0 of the k-th
-    of them, 0 after the last; multipliers β [leaves, depth]; lower slopes [leaves, U]."""
+    """The leaves of one output row, on U open neurons: splits [leaves, depth], k or -k for z >= 0
+    or z <= 0 of the k-th of them, 0 after the last; multipliers β [leaves, depth]; lower slopes
+    [leaves, U]."""
 
     paths: Indices
     multipliers: Array
@@ -43,7 +45,8 @@ class Tree:
 
 @dataclass(frozen=True)
 class Leaf:
-    """By position of a (leaky) ReLU: signs (0: not split), multipliers β∘s, lower slopes (NaN: the root's)."""
+    """By position of a (leaky) ReLU: signs (0: not split), multipliers β∘s, lower slopes (NaN: the
+    root's)."""
 
     signs: dict[int, Array]
     multipliers: dict[int, Array]
@@ -52,7 +55,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class SplitStep:
-    """rows·f(z) >= (A' - β∘s)·z + constant, A' and the constant as the activation's lines give them."""
+    """rows·f(z) >= (A' - β∘s)·z + constant, A' and the constant as the activation's lines give
+    them."""
 
     activation: ActivationStep
     multipliers: Array  # β∘s
@@ -65,7 +69,8 @@ class SplitStep:
 
 
 def covers(paths: Indices) -> bool:
-    """Whether the paths are all the ends of a binary tree: where several go on, one neuron divides them by its sign."""
+    """Whether the paths are all the ends of a binary tree: where several go on, one neuron divides
+    them by its sign."""
     nodes = [(np.arange(len(paths)), 0)]
     while nodes:
         leaves, depth = nodes.pop()
@@ -79,7 +84,8 @@ def covers(paths: Indices) -> bool:
 
 
 def leaf_of(tree: Tree, number: int, neurons: Indices, widths: dict[int, int]) -> Leaf:
-    """One leaf, its splits on the numbered neurons; `widths` are the neurons of each (leaky) ReLU, by position."""
+    """One leaf, its splits on the numbered neurons; `widths` are the neurons of each (leaky) ReLU,
+    by position."""
     total = sum(widths.values())
     signs, multipliers, slopes = np.zeros(total), np.zeros(total), np.full(total, np.nan)
     slopes[neurons] = tree.slopes[number]
@@ -99,7 +105,8 @@ def _by_position(values: Array, widths: dict[int, int]) -> dict[int, Array]:
 def split_step(
     layer: Activation, root: ActivationStep, leaf: Leaf, dead: NDArray[np.bool_]
 ) -> tuple[SplitStep, Interval]:
-    """The activation in a leaf, and the range of what it gives; a ReLU that is off at the root stays as it is there."""
+    """The activation in a leaf, and the range of what it gives; a ReLU that is off at the root
+    stays as it is there."""
     k, flat = layer.position, layer.slope or 0.0
     signs = np.where(dead, 0.0, leaf.signs[k])
     low, high = root.h.lower, root.h.upper

@@ -1,4 +1,5 @@
-"""Standard normal tails: one at a time in Arb, and many at once from a table of Arb's values with a Taylor polynomial.
+"""Standard normal tails: one at a time in Arb, and many at once from a table of Arb's values with a
+Taylor polynomial.
 
 About a node c, with d = z - c and |d| <= 2^-11,
 
@@ -7,7 +8,8 @@ About a node c, with d = z - c and |d| <= 2^-11,
 For c <= 12 the rest is below 2^-53 Q, and so is each of a dozen roundings: 2^-48 is charged.
 
 E|N(a, s²)| = |a| + s g(|a|/s) with g = 2 (φ - z Q), derivatives -2Q, 2φ, -2zφ and a fourth below 0.8:
-a cubic about the node is off by 0.8/24 · 2^-44 < 17u, its roundings by less than 10u; 32u are charged.
+a cubic about the node is off by 0.8/24 · 2^-44 < 17u, its roundings by less than 10u; 32u are
+charged.
 """
 
 from __future__ import annotations

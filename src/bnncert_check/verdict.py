@@ -1,4 +1,5 @@
-"""Verdicts: what the checker says of a certificate, and the reasons it can give, with codes that never change."""
+"""Verdicts: what the checker says of a certificate, and the reasons it can give, with codes that
+never change."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Rejected(Reason):
 
 
 class CannotCheck(Reason):
-    """Nothing can be said: the files cannot be read, or ask for something that this checker does not know."""
+    """Nothing can be said: the files cannot be read, or ask for something that this checker does
+    not know."""
 
     status = ERROR
 
@@ -49,7 +51,8 @@ class Support:
 
 @dataclass(frozen=True)
 class Verdict:
-    """ACCEPT, REJECT or ERROR; `supported` are the bounds that rigorous arithmetic gives, where it came that far."""
+    """ACCEPT, REJECT or ERROR; `supported` are the bounds that rigorous arithmetic gives, where it
+    came that far."""
 
     path: str
     status: str
@@ -69,8 +72,14 @@ class Verdict:
 
 
 REJECTIONS = {
-    "digest-mismatch": "the certificate speaks of another posterior or network, or was changed after it was written",
-    "claim-not-a-probability": "not 0 <= lower <= upper <= 1, a gap outside [-1, 1], or a mean that is no interval",
+    "digest-mismatch": (
+        "the certificate speaks of another posterior or network, or was changed "
+        "after it was "
+        "written"
+    ),
+    "claim-not-a-probability": (
+        "not 0 <= lower <= upper <= 1, a gap outside [-1, 1], or a mean that is no interval"
+    ),
     "region-empty": "the input region holds no point",
     "box-empty": "a weight box or cell has its ends in the wrong order",
     "row-not-positive": "an output row could not be proved positive on a box, or for a network",
@@ -85,14 +94,18 @@ REJECTIONS = {
     "network-not-refuted": "a network that counts as unsafe was not proved to fail at its point",
     "probability-too-high": "the claimed lower bound is above what rigorous arithmetic supports",
     "upper-too-low": "the claimed upper bound is below what rigorous arithmetic supports",
-    "gap-too-high": "the claimed lead of the label's predictive probability is above what is supported",
+    "gap-too-high": (
+        "the claimed lead of the label's predictive probability is above what is supported"
+    ),
     "certificate-missing": "a result claims something and has no certificate",
     "result-mismatch": "a line of results contradicts its certificate or itself",
     "result-repeated": "two lines of results are about one thing, or name one certificate",
 }
 ERRORS = {
     "unreadable": "a file does not exist or is not what its name says",
-    "malformed": "a file lacks something it must hold, holds it in the wrong shape, or holds something else",
+    "malformed": (
+        "a file lacks something it must hold, holds it in the wrong shape, or holds something else"
+    ),
     "unsupported": "a layer, posterior family, norm or rule that this checker does not know",
     "too-large": "a file asks for more memory than its own size and the posterior's entitle it to",
     "not-finite": "a number overflowed on the way: nothing follows",

@@ -1,4 +1,5 @@
-"""Bounds: lower bounds of output rows over weight boxes and input regions, one signature for all."""
+"""Bounds: lower bounds of output rows over weight boxes and input regions, one signature for
+all."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,4 +1,5 @@
-"""IBP: interval arithmetic through the network, weights and activations both in boxes (Gowal et al. 2018)."""
+"""IBP: interval arithmetic through the network, weights and activations both in boxes (Gowal et al.
+2018)."""
 
 from __future__ import annotations
 
@@ -96,9 +97,11 @@ RANGES: dict[type, Callable[[Any, Sequence[Box]], Box]] = {
 def linear_image(
     layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, shape: Shape
 ) -> tuple[Box, Tensor]:
-    """{W h + b} over weight boxes (of a dense layer also one an input) and activations h [B, *shape], rounded outward.
+    """{W h + b} over weight boxes (of a dense layer also one an input) and activations h [B,
+    *shape], rounded outward.
 
-    Also a bound [B, *outputs] of |W| |h| + |b| over the boxes, the scale of every rounding error in the layer.
+    Also a bound [B, *outputs] of |W| |h| + |b| over the boxes, the scale of every rounding error in
+    the layer.
     """
     if isinstance(layer, AvgPool2d):
         low, high, size = through(layer, h.lower, torch.stack([h.lower, h.upper, h.magnitude]))
@@ -120,7 +123,8 @@ def linear_image(
 def _nonnegative(
     layer: Linear, lower: Tensor, upper: Tensor, h: Box
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs choose."""
+    """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs
+    choose."""
     c = h.lower / 2 + h.upper / 2
     r = h.upper / 2 - h.lower / 2
     ends = torch.stack(
@@ -135,7 +139,8 @@ def _nonnegative(
 
 
 def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over the inputs of the extreme of the four corner products, where an activation may be negative."""
+    """Sums over the inputs of the extreme of the four corner products, where an activation may be
+    negative."""
     lows = []
     highs = []
     for part in slices(len(h.lower), 6 * 8 * lower.shape[-1] * h.shape[-1], h.lower.device):

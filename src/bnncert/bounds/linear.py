@@ -1,9 +1,10 @@
-"""LBP, backward: linear bounds of output rows, walked from the output to the input, weights in boxes.
+"""LBP, backward: linear bounds of output rows, walked from the output to the input, weights in
+boxes.
 
-To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through it, as CROWN does for
-fixed weights (Zhang et al. 2018). The output rows are pulled from the start, so that y_c - y_j is bounded itself and
-not as two logits apart. Hidden intervals are those of the same walk from each neuron, intersected with interval
-arithmetic.
+To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through
+it, as CROWN does for fixed weights (Zhang et al. 2018). The output rows are pulled from the start,
+so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are those of the
+same walk from each neuron, intersected with interval arithmetic.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ WORKING_TENSORS = 6  # of the rows' size, alive at once in a pull
 
 @dataclass(frozen=True, eq=False)
 class LinearStep:
-    """A (W h + b) >= (A⁺ Wl + A⁻ Wu) h + A⁺ bl + A⁻ bu, for W in [Wl, Wu] and h >= 0: the box costs no tightness.
+    """A (W h + b) >= (A⁺ Wl + A⁻ Wu) h + A⁺ bl + A⁻ bu, for W in [Wl, Wu] and h >= 0: the box costs
+    no tightness.
 
-    Also for a layer whose weights are fixed, whatever the sign of h: then Wl = Wu, and `upper` is None. `error`
-    [B, outputs] is the rounding per unit of |A|: 4 gamma (|W||h| + |b|), since (|A||W|) |h| = |A| (|W||h|).
+    Also for a layer whose weights are fixed, whatever the sign of h: then Wl = Wu, and `upper` is
+    None. `error` [B, outputs] is the rounding per unit of |A|: 4 gamma (|W||h| + |b|), since
+    (|A||W|) |h| = |A| (|W||h|).
     """
 
     layer: Linear
@@ -71,10 +74,11 @@ class LinearStep:
 
 @dataclass(frozen=True, eq=False)
 class SignedLinearStep:
-    """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ, for W in Wc ± Wr and |h| <= κ h + δ.
+    """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ, for W in Wc ± Wr and |h| <= κ
+    h + δ.
 
-    The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0, κ = -1 where h <= 0, and in
-    between McCormick's envelope.
+    The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0, κ = -1
+    where h <= 0, and in between McCormick's envelope.
     """
 
     layer: Linear
@@ -133,7 +137,8 @@ def no_layers(region: Region) -> Prefix:
 
 
 def prefix(network: Network, center: Tensor, spread: Tensor, region: Region) -> Prefix:
-    """The layers before the first one whose weights vary: the same for every weight box around the centre."""
+    """The layers before the first one whose weights vary: the same for every weight box around the
+    centre."""
     varying = (
         k
         for k, parts in enumerate(network.split(spread))
@@ -152,7 +157,8 @@ def row_bounds(
 ) -> Tensor:
     """Lower bounds [B, R] of rows·y + offsets for all weights of the box and all x of the region.
 
-    weights: [size], shared by the batch, or [B, size], one box an input. `known`: what `prefix` gave for the region.
+    weights: [size], shared by the batch, or [B, size], one box an input. `known`: what `prefix`
+    gave for the region.
     """
     paired = weights.lower.dim() == 2
     parts = []
@@ -177,14 +183,16 @@ def input_slices(
     paired: bool,
     device: torch.device,
 ) -> Iterator[slice]:
-    """The inputs in parts that fit; one by one where each has its own kernels in the layers that are left."""
+    """The inputs in parts that fit; one by one where each has its own kernels in the layers that
+    are left."""
     if paired and any(isinstance(layer, Conv2d) for layer in left):
         return (slice(i, i + 1) for i in range(count))
     return slices(count, bytes_each(network, rows, paired), device)
 
 
 def box_for(weights: Box, part: slice) -> Box:
-    """The weight boxes of a part of the batch; a single input's is treated as shared, which is faster."""
+    """The weight boxes of a part of the batch; a single input's is treated as shared, which is
+    faster."""
     if weights.lower.dim() == 1:
         return weights
     chosen = weights[part]
@@ -192,7 +200,8 @@ def box_for(weights: Box, part: slice) -> Box:
 
 
 def bytes_each(network: Network, rows: int, paired: bool) -> int:
-    """Working memory of one input: the rows of the widest hidden layer, both ends, over the widest activation."""
+    """Working memory of one input: the rows of the widest hidden layer, both ends, over the widest
+    activation."""
     widest = max(math.prod(shape) for shape in network.shapes)
     hidden = max(
         (layer.outputs for layer in network.layers[1:-1] if isinstance(layer, Dense)), default=0
@@ -213,7 +222,8 @@ def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop:
             lower, upper = parameters[k]
             z, size = linear_image(layer, lower, upper, inputs[0], network.shape_before(k))
             steps.append(linear_step(layer, lower, upper, inputs[0], size))
-            # On the region's own box interval arithmetic is exact; outputs are bounded row by row instead.
+            # On the region's own box interval arithmetic is exact; outputs are bounded row by row
+            # instead.
             direct = region.is_box and network.reads[k][0] in network.inputs
             exact = isinstance(layer, AvgPool2d) or (
                 direct and _is_exact(layer, lower, upper, inputs[0])
@@ -228,7 +238,8 @@ def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop:
 
 
 def has_rows(network: Network, k: int) -> bool:
-    """Whether layer k gives sums whose intervals are worth rows of their own: not outputs, nor terms of one other sum.
+    """Whether layer k gives sums whose intervals are worth rows of their own: not outputs, nor
+    terms of one other sum.
 
     Where a term is read twice, its rows add up, and their rounding meets its box.
     """
@@ -238,7 +249,8 @@ def has_rows(network: Network, k: int) -> bool:
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
-    """Whether `linear_image` is the layer's range: not for signed inputs of a random convolution."""
+    """Whether `linear_image` is the layer's range: not for signed inputs of a random
+    convolution."""
     return isinstance(layer, Dense) or bool((h.lower >= 0).all()) or torch.equal(lower[0], upper[0])
 
 
@@ -274,7 +286,8 @@ def _refined(
     z: Box,
     chosen: Tensor | None,
 ) -> Box:
-    """z [B, *shape] of the last step's outputs, intersected with the walks from e_i and -e_i of the chosen neurons."""
+    """z [B, *shape] of the last step's outputs, intersected with the walks from e_i and -e_i of the
+    chosen neurons."""
     shape = tuple(z.shape[1:])
     flat = z.reshape(len(region), -1)
     width = flat.shape[-1]
@@ -290,8 +303,8 @@ def _refined(
 
 
 def worth_rows(network: Network, k: int, z: Box) -> Tensor | None:
-    """Which neurons [B, n] of layer k get rows of their own: all (None) of vectors, of images those whose sign is open,
-    if that is all that matters next."""
+    """Which neurons [B, n] of layer k get rows of their own: all (None) of vectors, of images those
+    whose sign is open, if that is all that matters next."""
     if len(z.shape) == 2:
         return None
     if all(isinstance(r, ACTIVATIONS) and r.traits.bent for r in network.reading(k + 1)):
@@ -307,7 +320,8 @@ def signed_rows(
     bytes_each: int,
     device: torch.device,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Indices [B or 1, R] and rows sign·e_i [B or 1, R, width] of the chosen neurons (None: all), in parts that fit."""
+    """Indices [B or 1, R] and rows sign·e_i [B or 1, R, width] of the chosen neurons (None: all),
+    in parts that fit."""
     if chosen is None:
         identity = sign * torch.eye(width, dtype=torch.float64, device=device).unsqueeze(0)
         indices = torch.arange(width, device=device).unsqueeze(0)

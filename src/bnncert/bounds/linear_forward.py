@@ -1,13 +1,15 @@
-"""LBP-forward, as published with the paper: every neuron carries a lower and an upper function that is linear in the
-input and in all weights so far, and the output logits are compared apart. Kept to reproduce the paper's numbers.
+"""LBP-forward, as published with the paper: every neuron carries a lower and an upper function that
+is linear in the input and in all weights so far, and the output logits are compared apart. Kept to
+reproduce the paper's numbers.
 
 Dense layer with input functions between h and lower ends g <= h, weights in [wl, wu]:
 
     Σ_i W_ij h_i >= Σ_i wl_ij h_i + Σ_i g_i W_ij - Σ_i g_i wl_ij         (wu and <= for the upper function)
 
-with each h_i replaced by its lower or upper function by the sign of its coefficient. The functions are never written
-out: a row P·lower functions + N·upper functions (P >= 0 >= N) is evaluated by walking it back to the input. Its
-coefficient on W_ij is (P + N)_j g_i, so the minimum over the weight box is closed-form in every layer.
+with each h_i replaced by its lower or upper function by the sign of its coefficient. The functions
+are never written out: a row P·lower functions + N·upper functions (P >= 0 >= N) is evaluated by
+walking it back to the input. Its coefficient on W_ij is (P + N)_j g_i, so the minimum over the
+weight box is closed-form in every layer.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from bnncert.numerics.rounding import TINY, gamma
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """One dense layer's lower and upper functions, and the activation's lines below it (none at the input)."""
+    """One dense layer's lower and upper functions, and the activation's lines below it (none at the
+    input)."""
 
     lower: Tensor  # wl [in, out] or [B, in, out]
     upper: Tensor
@@ -49,7 +52,8 @@ class Functions:
 def row_bounds(
     network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor
 ) -> Tensor:
-    """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu]; for class rows that is ζl(c) - ζu(j)."""
+    """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu]; for class rows that is ζl(c) -
+    ζu(j)."""
     if not region.is_box:
         raise InputError(
             f"bound lbp-forward is published for boxes only, not for {region.norm}; use --bound lbp"
@@ -92,7 +96,9 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
             magnitude = torch.maximum(ends.abs(), ceiling.abs()) + slack
         else:
             raise InputError(
-                f"bound lbp-forward is published for dense layers, not {type(layer).__name__}; use lbp"
+                "bound lbp-forward is published for dense layers, not "
+                f"{type(layer).__name__}; use "
+                "lbp"
             )
     if lines is None:
         return z
@@ -122,7 +128,8 @@ def _functions(
 
 
 def _evaluate_neurons(functions: list[Functions], region: Region, width: int) -> Box:
-    """[ζl, ζu] of the last layer: lower functions minimised, upper functions maximised, over all boxes."""
+    """[ζl, ζu] of the last layer: lower functions minimised, upper functions maximised, over all
+    boxes."""
     identity = torch.eye(width, dtype=torch.float64, device=region.center.device).unsqueeze(0)
     lower = _evaluate(functions, region, identity, torch.zeros_like(identity))
     upper = -_evaluate(functions, region, torch.zeros_like(identity), -identity)
@@ -132,7 +139,8 @@ def _evaluate_neurons(functions: list[Functions], region: Region, width: int) ->
 def _evaluate(
     functions: list[Functions], region: Region, positive: Tensor, negative: Tensor
 ) -> Tensor:
-    """min over all boxes of positive·(lower functions) + negative·(upper functions) of the last layer."""
+    """min over all boxes of positive·(lower functions) + negative·(upper functions) of the last
+    layer."""
     value = torch.zeros((), dtype=torch.float64, device=positive.device)
     for layer in reversed(functions):
         total, size = positive + negative, positive - negative

@@ -1,7 +1,8 @@
-"""Maximum pooling between two linear bounds: below by the entry with the largest lower end, above by that entry where
-no other can exceed it, else by the largest upper end.
+"""Maximum pooling between two linear bounds: below by the entry with the largest lower end, above
+by that entry where no other can exceed it, else by the largest upper end.
 
-Of lower ends that are equal but for rounding, zeros of ReLUs say, the entry with the largest upper end is followed.
+Of lower ends that are equal but for rounding, zeros of ReLUs say, the entry with the largest upper
+end is followed.
 """
 
 from __future__ import annotations

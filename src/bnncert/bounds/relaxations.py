@@ -1,8 +1,9 @@
 """Relaxations: an activation between two lines on an interval, and its range over one.
 
-Any slope gives a sound line once its intercept is the extreme of f(z) - slope z over the interval; the extreme is at an
-end, at a kink, or where f' equals the slope. So slopes may be chosen freely, rounded or optimised, and only the
-intercepts carry the soundness. The default slopes are those of CROWN (Zhang et al. 2018).
+Any slope gives a sound line once its intercept is the extreme of f(z) - slope z over the interval;
+the extreme is at an end, at a kink, or where f' equals the slope. So slopes may be chosen freely,
+rounded or optimised, and only the intercepts carry the soundness. The default slopes are those of
+CROWN (Zhang et al. 2018).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SLACK = 32 * UNIT
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """lower_slope z + lower_intercept <= f(z) <= upper_slope z + upper_intercept for z in the interval."""
+    """lower_slope z + lower_intercept <= f(z) <= upper_slope z + upper_intercept for z in the
+    interval."""
 
     lower_slope: Tensor
     lower_intercept: Tensor
@@ -34,7 +36,8 @@ class Relaxation:
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:
-    """Lines for the activation on `interval`, with the default slopes; for what is not known there are none."""
+    """Lines for the activation on `interval`, with the default slopes; for what is not known there
+    are none."""
     if type(activation) not in ACTIVATIONS:
         raise TypeError(f"{activation!r} is not known")
     if activation.traits.bent:
@@ -60,13 +63,15 @@ def image(activation: Activation, interval: Box) -> Box:
 
 
 def _bent(slope: float, interval: Box) -> Relaxation:
-    """max(z, slope z): the chord above; below, the line through 0 with slope 1 if u > -l, else `slope`."""
+    """max(z, slope z): the chord above; below, the line through 0 with slope 1 if u > -l, else
+    `slope`."""
     l, u = interval.lower, interval.upper
     active = l >= 0
     passive = u <= 0
     steep = active | (~passive & (u > -l))
     lower = torch.where(steep, torch.ones_like(l), slope)
-    # The chord's slope, written so that neither end's difference cancels: f(u) - f(l) = u - slope l.
+    # The chord's slope, written so that neither end's difference cancels: f(u) - f(l) = u - slope
+    # l.
     chord = ((u - slope * l) / (u - l)).clamp(slope, 1.0)
     upper = torch.where(active, 1.0, torch.where(passive, slope, chord))
     ends = torch.maximum(slope * l - upper * l, u - upper * u).clamp_min(0)
@@ -78,7 +83,8 @@ def _bent(slope: float, interval: Box) -> Relaxation:
 def _smooth(activation: Smooth, interval: Box) -> Relaxation:
     """For f that is convex below 0, concave above, and turned around (0, f(0)) itself again.
 
-    With f(-z) = 2 f(0) - f(z), the upper line on [l, u] is the lower one on [-u, -l], turned around.
+    With f(-z) = 2 f(0) - f(z), the upper line on [l, u] is the lower one on [-u, -l], turned
+    around.
     """
     l, u = interval.lower, interval.upper
     below = _lower_slope(activation, l, u)
@@ -99,7 +105,8 @@ def smooth_intercept(activation: Smooth, slope: Tensor, l: Tensor, u: Tensor) ->
 
 
 def _lower_slope(activation: Smooth, l: Tensor, u: Tensor) -> Tensor:
-    """The chord where it stays below f; else the tangent at the midpoint (convex part) or the one through (u, f(u)).
+    """The chord where it stays below f; else the tangent at the midpoint (convex part) or the one
+    through (u, f(u)).
 
     Only tightness rests on this choice.
     """

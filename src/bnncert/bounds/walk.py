@@ -1,8 +1,10 @@
-"""The backward walk: rows on a node become rows on the nodes before it, layer by layer, down to the input.
+"""The backward walk: rows on a node become rows on the nodes before it, layer by layer, down to the
+input.
 
-A step is one layer as the walk sees it. Where a node is read more than once, the rows that come back to it add up. What
-the steps leave out, or pay, is gathered in a tally. This one walk serves linear bounds over weight boxes (backward
-LBP, CROWN), functionals of Gaussian weights, their slopes, domains of branch and bound, and predictive means.
+A step is one layer as the walk sees it. Where a node is read more than once, the rows that come
+back to it add up. What the steps leave out, or pay, is gathered in a tally. This one walk serves
+linear bounds over weight boxes (backward LBP, CROWN), functionals of Gaussian weights, their
+slopes, domains of branch and bound, and predictive means.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from bnncert.numerics.rounding import TINY, UNIT
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What a walk has gathered: the value, and of random weights L² of independent noise and slopes along shared noise.
+    """What a walk has gathered: the value, and of random weights L² of independent noise and slopes
+    along shared noise.
 
-    For coordinate q of the shared noise: its slope at the boxes' centres and the most that the boxes can add, so that
-    its part of L² is at most (|center_q| + radius_q)². `input_std` waits for the fold at the input.
+    For coordinate q of the shared noise: its slope at the boxes' centres and the most that the
+    boxes can add, so that its part of L² is at most (|center_q| + radius_q)². `input_std` waits for
+    the fold at the input.
     """
 
     value: Tensor  # [B or 1, R]
@@ -42,7 +46,8 @@ class Step(Protocol):
     """One layer as the backward walk sees it."""
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
-        """rows·layer(h) >= new rows·h + what the tally gains, for every h in the layer's input boxes.
+        """rows·layer(h) >= new rows·h + what the tally gains, for every h in the layer's input
+        boxes.
 
         rows [B or 1, R, *outputs]; new rows for each node that the layer reads.
         """
@@ -56,7 +61,8 @@ class Step(Protocol):
 def walk(
     network: Network, steps: Sequence[Step], boxes: Sequence[Box | None], rows: Tensor
 ) -> tuple[dict[int, Tensor], Tally]:
-    """Rows on the last step's output pulled back to the input: the rows on every node, and the tally.
+    """Rows on the last step's output pulled back to the input: the rows on every node, and the
+    tally.
 
     boxes: of the nodes so far; where rows add up, what rounding changes meets the node's box.
     """

@@ -1,4 +1,5 @@
-"""GIE, gradient-guided iterative expansion (Batten et al. 2024, Algorithm 2): boxes that grow faster where it helps."""
+"""GIE, gradient-guided iterative expansion (Batten et al. 2024, Algorithm 2): boxes that grow
+faster where it helps."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from bnncert.posteriors.independent import Independent
 class GIE:
     """P_safe >= P(union over centres of the largest safe [w_i - j v⁻, w_i + j v⁺]).
 
-    v⁺ = λσ(1 + ρ) where the margin does not fall with the weight (E⁺ and E⁰), v⁻ = λσ(1 + ρ) where it does not rise
-    (E⁻ and E⁰), and λσ elsewhere.
+    v⁺ = λσ(1 + ρ) where the margin does not fall with the weight (E⁺ and E⁰), v⁻ = λσ(1 + ρ) where
+    it does not rise (E⁻ and E⁰), and λσ elsewhere.
     """
 
     samples: int = 50

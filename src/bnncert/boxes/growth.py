@@ -1,8 +1,8 @@
 """Growth: the loop that all box methods share, and the boxes it grows.
 
-Around each centre w a box [w - j v⁻, w + j v⁺], j = 1, 2, ..., is grown while the bound proves it safe. Methods
-differ in the rates v⁻, v⁺ and in how far they walk. Every evaluation of the bound on one box for one input is one bound
-call, failures included; an input stops at its budget.
+Around each centre w a box [w - j v⁻, w + j v⁺], j = 1, 2, ..., is grown while the bound proves it
+safe. Methods differ in the rates v⁻, v⁺ and in how far they walk. Every evaluation of the bound on
+one box for one input is one bound call, failures included; an input stops at its budget.
 """
 
 from __future__ import annotations
@@ -84,14 +84,16 @@ def grow(problem: Problem, plan: Plan, seed: int) -> tuple[list[list[Grown]], Te
 def independent(problem: Problem) -> Independent:
     if not isinstance(problem.posterior, Independent):
         raise InputError(
-            f"posterior family {problem.posterior.family!r} gives no mass of boxes, which sampling, pie and gie need; "
+            f"posterior family {problem.posterior.family!r} gives no mass of boxes, which "
+            "sampling, pie and gie need; "
             f"use method {'enumeration' if isinstance(problem.posterior, Empirical) else 'concentration'}"
         )
     return problem.posterior
 
 
 def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
-    """Sign of the gradient, with respect to the weights, of each input's smallest row at the centre: int8 [B, n]."""
+    """Sign of the gradient, with respect to the weights, of each input's smallest row at the
+    centre: int8 [B, n]."""
     spec, network = problem.specification, problem.network
     smallest = problem.margins(center).argmin(-1)
     rows = spec.rows[torch.arange(len(spec), device=center.device), smallest]  # [B, outputs]
@@ -109,7 +111,8 @@ def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
 
 
 def _bound(problem: Problem, plan: Plan) -> RowBounds:
-    """The plan's bound of the rows of some inputs [k, R]; layers whose weights are certain are walked only once."""
+    """The plan's bound of the rows of some inputs [k, R]; layers whose weights are certain are
+    walked only once."""
     network, spec, posterior = problem.network, problem.specification, independent(problem)
     known = (
         linear.prefix(network, posterior.center, posterior.spread, spec.region)
@@ -135,7 +138,8 @@ def _test(
     names: Tensor,
     bound: RowBounds,
 ) -> Test:
-    """Whether the box after j steps is proved safe for the given inputs, which the bound knows by their names."""
+    """Whether the box after j steps is proved safe for the given inputs, which the bound knows by
+    their names."""
 
     def bounded(inputs: Tensor, weights: Box) -> Tensor:
         return (bound(names[inputs], weights) > 0).all(1).cpu()

@@ -1,4 +1,5 @@
-"""PIE, pure iterative expansion (Batten et al. 2024, Algorithm 1): boxes w ± jλσ, grown while they are safe."""
+"""PIE, pure iterative expansion (Batten et al. 2024, Algorithm 1): boxes w ± jλσ, grown while they
+are safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pure sampling (Wicker et al. 2020): fixed boxes w ± λσ around centres drawn from the posterior."""
+"""Pure sampling (Wicker et al. 2020): fixed boxes w ± λσ around centres drawn from the
+posterior."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Probability mass of a union of overlapping boxes, as a rigorous lower bound.
 
-For a few boxes inclusion-exclusion is exact:  P(∪ B_i) = Σ_S (-1)^{|S|+1} P(∩_S B_i).  Otherwise two lower bounds
-compete: its truncation after the pairs (even depth; odd depths bound from above) on a well-chosen subset, and the total
-mass of disjoint cells cut out of the boxes. Either way a box counts jointly over all weights: adding up per weight
-and multiplying afterwards would count combinations that lie in no box.
+For a few boxes inclusion-exclusion is exact:  P(∪ B_i) = Σ_S (-1)^{|S|+1} P(∩_S B_i).  Otherwise
+two lower bounds compete: its truncation after the pairs (even depth; odd depths bound from above)
+on a well-chosen subset, and the total mass of disjoint cells cut out of the boxes. Either way a box
+counts jointly over all weights: adding up per weight and multiplying afterwards would count
+combinations that lie in no box.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """A lower bound of the mass of a union, and why: the rule, the boxes it used and, for `cells`, the cells."""
+    """A lower bound of the mass of a union, and why: the rule, the boxes it used and, for `cells`,
+    the cells."""
 
     probability: float
     rule: str  # "cells", "inclusion-exclusion" (all intersections) or "bonferroni" (up to pairs)
@@ -77,7 +79,8 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
 
 
 def heaviest(logs: Sequence[float]) -> list[int]:
-    """Indices by falling log-mass, without those whose masses together cannot matter; the first stays if positive."""
+    """Indices by falling log-mass, without those whose masses together cannot matter; the first
+    stays if positive."""
     order = sorted((i for i in range(len(logs)) if logs[i] > -math.inf), key=lambda i: -logs[i])
     return [i for i in order if i == order[0] or math.exp(logs[i]) * len(order) >= NEGLIGIBLE][
         :MOST_BOXES
@@ -126,7 +129,8 @@ def _without(
 
 
 def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
-    """Disjoint pieces of part \\ other: cut off the heaviest side outside `other`, go on with the rest."""
+    """Disjoint pieces of part \\ other: cut off the heaviest side outside `other`, go on with the
+    rest."""
     pieces: list[Box] = []
     while len(pieces) < PIECES:
         if separated(posterior, part, other):
@@ -140,7 +144,8 @@ def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
 
 
 def separated(posterior: Independent, first: Box, second: Box) -> bool:
-    """Whether some weight keeps the boxes apart, touching faces allowed where the weight has no atom."""
+    """Whether some weight keeps the boxes apart, touching faces allowed where the weight has no
+    atom."""
     return bool((_gaps(posterior, first, second) > 0).any())
 
 
@@ -157,7 +162,8 @@ def separating_weight(posterior: Independent, first: Box, second: Box) -> int:
 
 
 def _heaviest_cut(posterior: Independent, part: Box, other: Box) -> tuple[Box, Box] | None:
-    """The piece of `part` beyond one face of `other` that keeps the most mass, and the rest; None if there is none."""
+    """The piece of `part` beyond one face of `other` that keeps the most mass, and the rest; None
+    if there is none."""
     above = Box(torch.maximum(part.lower, torch.minimum(other.upper, part.upper)), part.upper)
     below = Box(part.lower, torch.minimum(part.upper, torch.maximum(other.lower, part.lower)))
     whole = posterior.log_masses(part)
@@ -205,7 +211,8 @@ def _by_pairs(posterior: Independent, boxes: Sequence[Box], members: Sequence[in
 
 
 def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
-    """(-1)^{|S|+1} P(∩_S) over all sets S with a non-empty intersection: odd sets rounded down, even sets up."""
+    """(-1)^{|S|+1} P(∩_S) over all sets S with a non-empty intersection: odd sets rounded down,
+    even sets up."""
     terms: list[float] = []
 
     def extend(start: int, common: Box | None, size: int) -> None:
@@ -224,7 +231,8 @@ def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
 
 
 def overlap(first: Box, second: Box) -> Box | None:
-    """The intersection, or None where it is empty: an empty one must never become a box by sorting its ends."""
+    """The intersection, or None where it is empty: an empty one must never become a box by sorting
+    its ends."""
     lower, upper = (
         torch.maximum(first.lower, second.lower),
         torch.minimum(first.upper, second.upper),

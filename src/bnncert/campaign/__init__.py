@@ -1,4 +1,5 @@
-"""Campaigns: whole test sets, several radii, methods and posteriors, on every core, device and machine; resumable.
+"""Campaigns: whole test sets, several radii, methods and posteriors, on every core, device and
+machine; resumable.
 
     schema -> plan -> work, on the workers of executors -> bundle, store -> table
                                    driven by runner, shown by progress, joined by merge

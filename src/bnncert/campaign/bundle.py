@@ -1,6 +1,7 @@
 """Bundles: the certificates of one chunk in one file, an uncompressed zip archive.
 
-A member's bytes are exactly those of a certificate's own file, so any program that unpacks zip archives takes one out.
+A member's bytes are exactly those of a certificate's own file, so any program that unpacks zip
+archives takes one out.
 """
 
 from __future__ import annotations
@@ -22,5 +23,6 @@ def pack(members: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def member_name(index: int, eps: float, method: str) -> str:
-    """`000007_0.025_concentration-1f3a9c02.safetensors`: input, radius, method and a digest of its options."""
+    """`000007_0.025_concentration-1f3a9c02.safetensors`: input, radius, method and a digest of its
+    options."""
     return f"{index:06d}_{eps!r}_{method}.safetensors"

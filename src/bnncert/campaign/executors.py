@@ -1,7 +1,8 @@
-"""Executors: where chunks are computed. All are `concurrent.futures.Executor`s: a thread, processes, or Dask.
+"""Executors: where chunks are computed. All are `concurrent.futures.Executor`s: a thread,
+processes, or Dask.
 
-A thread beside the main one keeps that free for the display, the store and Ctrl-C. Processes are spawned, one a device
-or core, each with its share of the cores. Dask brings other machines.
+A thread beside the main one keeps that free for the display, the store and Ctrl-C. Processes are
+spawned, one a device or core, each with its share of the cores. Dask brings other machines.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ LOST = ("FutureCancelledError", "CancelledError", "CommClosedError")
 
 @dataclass(frozen=True)
 class Workers:
-    """How to start an executor (again, should one of its processes die), and how many chunks to have in flight."""
+    """How to start an executor (again, should one of its processes die), and how many chunks to
+    have in flight."""
 
     start: Callable[[], Executor]
     in_flight: Callable[[], int]
@@ -66,7 +68,8 @@ def processes(count: int, device: str) -> Workers:
 
 
 def _begin(turns: Queue[int], threads: int, cuda: bool) -> None:
-    """In a new process: Ctrl-C is the runner's to handle, and without a runner there is nothing to do."""
+    """In a new process: Ctrl-C is the runner's to handle, and without a runner there is nothing to
+    do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     if cuda:
@@ -83,9 +86,11 @@ def _end_with(parent: BaseProcess) -> None:
 
 @contextmanager
 def dask_workers(address: str, count: int, device: str) -> Iterator[Workers]:
-    """The workers of a running scheduler, or with `local` a cluster of `count` processes on this machine.
+    """The workers of a running scheduler, or with `local` a cluster of `count` processes on this
+    machine.
 
-    On GPUs a task asks for one unit of the resource GPU: start each worker with `--resources GPU=1` and one device.
+    On GPUs a task asks for one unit of the resource GPU: start each worker with `--resources GPU=1`
+    and one device.
     """
     try:
         from distributed import Client, LocalCluster

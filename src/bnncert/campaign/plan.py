@@ -1,4 +1,5 @@
-"""Plans: a campaign with its files read and checked, cut into chunks; what each chunk lacks, and what all will cost."""
+"""Plans: a campaign with its files read and checked, cut into chunks; what each chunk lacks, and
+what all will cost."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ TIMED = 16  # inputs a posterior from which the cost of all is told
 
 
 class Key(NamedTuple):
-    """What a result depends on; equal keys have equal results, up to the rounding of another machine."""
+    """What a result depends on; equal keys have equal results, up to the rounding of another
+    machine."""
 
     posterior: str  # digest of architecture and posterior
     input: str  # digest of the clean input
@@ -65,7 +67,8 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Inputs of the plan, by position, for one posterior; `deaths` counts the workers that died over it."""
+    """Inputs of the plan, by position, for one posterior; `deaths` counts the workers that died
+    over it."""
 
     subject: Subject
     positions: tuple[int, ...]
@@ -74,7 +77,8 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Missing:
-    """What a chunk lacks: for each method the items without a result; and what is known of its items."""
+    """What a chunk lacks: for each method the items without a result; and what is known of its
+    items."""
 
     wanted: tuple[tuple[int, ...], ...]
     known: Mapping[int, Bounds | None]
@@ -86,7 +90,8 @@ class Missing:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Subjects x inputs x eps, and the question asked of each; inputs are x [N, *shape], y [N], called `indices`."""
+    """Subjects x inputs x eps, and the question asked of each; inputs are x [N, *shape], y [N],
+    called `indices`."""
 
     subjects: tuple[Subject, ...]
     indices: tuple[int, ...]
@@ -139,7 +144,8 @@ class Plan:
 
     @cached_property
     def specs(self) -> tuple[tuple[str, ...], ...]:
-        """Region and condition of every input and radius, as canonical JSON; exact numbers are hexadecimal."""
+        """Region and condition of every input and radius, as canonical JSON; exact numbers are
+        hexadecimal."""
         question = self.job.question
         clip = question.clip_of(self.job.image)
         regions = [{"norm": question.norm, "eps": eps.hex(), "clip": clip} for eps in question.eps]
@@ -252,7 +258,8 @@ def make_plan(campaign: Campaign) -> Plan:
 
 
 def _different(x: Tensor, y: Tensor) -> list[int]:
-    """Positions without those of an input that came before: one question has one result, and is counted once."""
+    """Positions without those of an input that came before: one question has one result, and is
+    counted once."""
     first: dict[tuple[str, float], int] = {}
     for i, (image, value) in enumerate(zip(x, y.tolist(), strict=True)):
         first.setdefault((digest("input", [image.flatten()]), value), i)
@@ -267,14 +274,17 @@ def _config(method: Method, seed: int) -> str:
 def _check(
     network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int
 ) -> None:
-    """Regions, labels and shapes of all inputs, and whether every method can do with such a posterior."""
+    """Regions, labels and shapes of all inputs, and whether every method can do with such a
+    posterior."""
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
         Problem(network, posterior, job.specification(network, x[part], y[part]))
     for method in job.methods:
         if not isinstance(posterior, method.posteriors):
             raise InputError(
-                f"family {posterior.family!r} is not for method {method.name}; give it a campaign of its own"
+                f"family {posterior.family!r} is not for method {method.name}; give it a "
+                "campaign of its "
+                "own"
             )
 
 
@@ -288,7 +298,8 @@ class Cost:
 
 
 def estimate_cost(plan: Plan, device: str) -> list[Cost]:
-    """Seconds and bytes of certificates of each subject: a few inputs, evenly spread, are computed and scaled up."""
+    """Seconds and bytes of certificates of each subject: a few inputs, evenly spread, are computed
+    and scaled up."""
     count = min(TIMED, len(plan.indices))
     spread = tuple(sorted({k * len(plan.indices) // count for k in range(count)}))
     costs = []
@@ -319,7 +330,8 @@ def read_shard(text: str) -> tuple[int, int]:
 
 
 def bundle_name(plan: Plan, chunk: Chunk, missing: Missing) -> str:
-    """Told by what is computed: the same work overwrites its own file, and other work never does."""
+    """Told by what is computed: the same work overwrites its own file, and other work never
+    does."""
     keys: Sequence[object] = [
         plan.key(chunk, item, method)
         for method, items in enumerate(missing.wanted)

@@ -1,4 +1,5 @@
-"""Progress of a run: one live display on a terminal, a line now and then elsewhere, JSON lines for machines."""
+"""Progress of a run: one live display on a terminal, a line now and then elsewhere, JSON lines for
+machines."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ EVERY = 10.0  # seconds between two lines
 
 @dataclass(frozen=True)
 class Progress:
-    """So far: `done` of `total` items, of which `computed` now and the rest before; `lower` sums their lower bounds."""
+    """So far: `done` of `total` items, of which `computed` now and the rest before; `lower` sums
+    their lower bounds."""
 
     total: int
     done: int = 0

@@ -1,7 +1,8 @@
 """The runner: hands chunks to an executor, stores what comes back, and deals with what does not.
 
-A chunk whose computation fails is halved; one whose worker died is first tried again alone, so that it is known whose
-fault it was. One input that still fails becomes an error with its reason, and everything else goes on.
+A chunk whose computation fails is halved; one whose worker died is first tried again alone, so that
+it is known whose fault it was. One input that still fails becomes an error with its reason, and
+everything else goes on.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Runner:
 
     @contextmanager
     def _stop_signals(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM (which batch systems send) lets chunks in flight finish; a second stops now."""
+        """The first Ctrl-C or SIGTERM (which batch systems send) lets chunks in flight finish; a
+        second stops now."""
 
         def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signature of a handler)
             if self.stopping:

@@ -1,4 +1,5 @@
-"""Campaign files: posteriors x inputs x eps x methods, as TOML or YAML, checked before anything is computed."""
+"""Campaign files: posteriors x inputs x eps x methods, as TOML or YAML, checked before anything is
+computed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     "chunk": (int,),
 }
 REQUIRED = ("posteriors", "inputs", "eps")
-# Inputs of a task, where the file does not say: what a crash can lose, and what a device works on at once.
+# Inputs of a task, where the file does not say: what a crash can lose, and what a device works on
+# at once.
 CHUNK = 128
 
 
@@ -35,8 +37,8 @@ CHUNK = 128
 class Campaign:
     """What is asked, with every default filled in.
 
-    at_least: an input is refined by the next method only while it is open whether P_safe >= at_least; without it every
-    method answers for every input.
+    at_least: an input is refined by the next method only while it is open whether P_safe >=
+    at_least; without it every method answers for every input.
     """
 
     posteriors: Mapping[str, Path]
@@ -134,7 +136,8 @@ def _posteriors(found: dict[str, Any] | list[Any], folder: Path) -> dict[str, Pa
     named = found if isinstance(found, dict) else {Path(entry).stem: entry for entry in found}
     if not found or len(named) < len(found):
         raise InputError(
-            "'posteriors' names none, or two files of one name; give each a name of its own: NAME = FILE"
+            "'posteriors' names none, or two files of one name; give each a name of its own: "
+            "NAME = FILE"
         )
     return {str(name): folder / entry for name, entry in named.items()}
 
@@ -153,7 +156,8 @@ def _within(name: str, value: int, least: int, most: int) -> int:
 
 
 def _methods(found: list[Any] | None, at_least: Decimal | None) -> tuple[Method, ...]:
-    """The methods in order; with a threshold the cheap ones come first, so that the dear ones see what they left."""
+    """The methods in order; with a threshold the cheap ones come first, so that the dear ones see
+    what they left."""
     if found is None and at_least is None:
         return (Concentration(),)
     if found is None:
@@ -175,12 +179,14 @@ def _stage(effort: int, at_least: Decimal | None) -> Concentration:
 
 
 def _cost(method: Method) -> tuple[bool, int]:
-    """Concentration by effort, then what evaluates its bound many times an input, as it was listed."""
+    """Concentration by effort, then what evaluates its bound many times an input, as it was
+    listed."""
     return (False, method.effort) if isinstance(method, Concentration) else (True, 0)
 
 
 def _method(entry: object) -> Sequence[Method]:
-    """A method by name with options; an option with a list of values stands for one method a value."""
+    """A method by name with options; an option with a list of values stands for one method a
+    value."""
     options = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or not isinstance(options.get("name"), str):
         raise InputError(

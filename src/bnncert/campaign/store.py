@@ -1,7 +1,9 @@
-"""The store of a run folder: results in SQLite, certificates in bundles; a crash loses at most chunks in flight.
+"""The store of a run folder: results in SQLite, certificates in bundles; a crash loses at most
+chunks in flight.
 
-A chunk's bundle is on disk under its name before one transaction enters its rows, so whatever row there is has its
-certificate. Equal keys have equal results: entering one again changes nothing, and one that differs is an error.
+A chunk's bundle is on disk under its name before one transaction enters its rows, so whatever row
+there is has its certificate. Equal keys have equal results: entering one again changes nothing, and
+one that differs is an error.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ PATIENCE = 60.0  # seconds to wait for another runner's transaction
 AT_ONCE = 500  # inputs looked up by one statement
 
 ANSWER = columns(Answer)
-# What a row of results holds: its key, facts of an answer, where its certificate is, and why there is none.
+# What a row of results holds: its key, facts of an answer, where its certificate is, and why there
+# is none.
 KEPT = ("status", "predicted", "lower", "upper", "bound_calls", "seconds")
 WHERE = ("bundle", "member", "reason")
 FIELDS = (*Key._fields, *KEPT, *WHERE)
@@ -153,7 +156,8 @@ class Store:
     def add(
         self, rows: Sequence[StoredRow], bundle: str, content: bytes, claim: str | None = None
     ) -> None:
-        """Enter a chunk's rows, after their certificates; the chunk's claim ends in the same transaction."""
+        """Enter a chunk's rows, after their certificates; the chunk's claim ends in the same
+        transaction."""
         path = self.folder / BUNDLES / bundle
         if content:
             _writing(self.folder, lambda: write_atomically(path, content))
@@ -174,8 +178,10 @@ class Store:
         same = found["status"] == row["status"] and apart <= ROUNDING
         if row["status"] != Status.ERROR and not same:
             raise InputError(
-                f"conflicting results in {str(self.folder)!r}: {_said(found)} is stored, {_said(row)} was "
-                f"computed, for {row.key}; nothing was changed; find out which installation is wrong "
+                f"conflicting results in {str(self.folder)!r}: {_said(found)} is stored, "
+                f"{_said(row)} was "
+                f"computed, for {row.key}; nothing was changed; find out which installation "
+                "is wrong "
                 "before going on"
             )
 
@@ -238,7 +244,8 @@ class Store:
 
     @contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[sqlite3.Cursor]:
-        """All or nothing; what is not durable may be forgotten when the power fails, and costs no wait for the disk."""
+        """All or nothing; what is not durable may be forgotten when the power fails, and costs no
+        wait for the disk."""
         cursor = self.connection.cursor()
         cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         _writing(self.folder, lambda: cursor.execute("BEGIN IMMEDIATE"))

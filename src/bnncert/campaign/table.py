@@ -1,4 +1,5 @@
-"""Tables of a run folder: every result asked for, as results.jsonl, CSV or Parquet, and the summary of `status`."""
+"""Tables of a run folder: every result asked for, as results.jsonl, CSV or Parquet, and the summary
+of `status`."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def records(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def write_results(store: Store) -> int:
-    """results.jsonl, which makes the run folder a result folder: the checker and the report read it. Its lines."""
+    """results.jsonl, which makes the run folder a result folder: the checker and the report read
+    it. Its lines."""
     lines = [json.dumps(record, allow_nan=False) + "\n" for record in records(store)]
     _write(store.folder / RESULTS, "".join(lines).encode())
     return len(lines)
@@ -117,7 +119,8 @@ def _write(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """Of one posterior and radius: how many items have a result, and the mean of what all methods together certify.
+    """Of one posterior and radius: how many items have a result, and the mean of what all methods
+    together certify.
 
     Items without a result count as 0 to 1.
     """

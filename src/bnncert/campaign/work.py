@@ -1,4 +1,5 @@
-"""Work: what a worker computes for one chunk of inputs; everything it needs is in the task, and nothing is written."""
+"""Work: what a worker computes for one chunk of inputs; everything it needs is in the task, and
+nothing is written."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ NOTHING: Bounds = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of every input, by which methods in order, and when an answer is good enough."""
+    """What is asked of every input, by which methods in order, and when an answer is good
+    enough."""
 
     question: Question
     image: (
@@ -54,7 +56,8 @@ class Job:
         return specification(self.question, network, *repeated(self.question, x, y), self.image)
 
     def open(self, bounds: Bounds | None) -> bool:
-        """Whether an item with these bounds so far (None: it is misclassified, and no method can help) goes on."""
+        """Whether an item with these bounds so far (None: it is misclassified, and no method can
+        help) goes on."""
         if self.at_least is None:
             return True
         return bounds is not None and answer(*bounds, self.at_least) == "unknown"
@@ -64,8 +67,8 @@ class Job:
 class Task:
     """A chunk of inputs x [n, *shape], y [n] for one posterior.
 
-    wanted: for each method the items of which there is no result. known: what stored results say of the items.
-    digests: of architecture and posterior; a file that holds another is refused.
+    wanted: for each method the items of which there is no result. known: what stored results say of
+    the items. digests: of architecture and posterior; a file that holds another is refused.
     """
 
     posterior: Path
@@ -81,7 +84,8 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A method's answer for one item of a task; `member` is its certificate in the bundle, `reason` that of errors."""
+    """A method's answer for one item of a task; `member` is its certificate in the bundle, `reason`
+    that of errors."""
 
     item: int
     method: int
@@ -101,8 +105,8 @@ class Computed:
 def compute(task: Task) -> Computed:
     """Every wanted result of the chunk: each method on the items that those before it left open.
 
-    An item's numbers depend on the posterior, the input, the region, the method, its options and the seed alone: draws
-    are numbered, never taken in the order of the work.
+    An item's numbers depend on the posterior, the input, the region, the method, its options and
+    the seed alone: draws are numbered, never taken in the order of the work.
     """
     network, posterior = _model(task.posterior, task.digests, task.device)
     job = task.job
@@ -156,6 +160,7 @@ def _model(path: Path, digests: tuple[str, str], device: str) -> tuple[Network, 
     network, posterior = load_posterior(path)
     if (network.digest, posterior.digest) != digests:
         raise InputError(
-            f"posterior file {str(path)!r} is not the one that was planned; put it back or plan again"
+            f"posterior file {str(path)!r} is not the one that was planned; put it back or "
+            "plan again"
         )
     return network, posterior.to(device)

@@ -29,7 +29,8 @@ def attack(
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Accuracy on clean inputs and under attack (PGD): an estimate, from above, of what can be certified."""
+    """Accuracy on clean inputs and under attack (PGD): an estimate, from above, of what can be
+    certified."""
     from bnncert.ask import ask
     from bnncert.attack import surviving
     from bnncert.importers import load_posterior

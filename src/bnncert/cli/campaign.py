@@ -55,8 +55,8 @@ def run(
 ) -> None:
     """Certify posteriors x inputs x eps x methods into a run folder.
 
-    The same command resumes an interrupted run: what is stored is not computed again. Exit code 1 if an item ended in
-    error.
+    The same command resumes an interrupted run: what is stored is not computed again. Exit code 1
+    if an item ended in error.
     """
     from bnncert.campaign.plan import make_plan, read_shard
     from bnncert.campaign.progress import showing
@@ -97,7 +97,9 @@ def run(
     )
     if state.errors:
         print(
-            f"{state.errors} items ended in error; `bnncert status` says why, the same command tries them again"
+            f"{state.errors} items ended in error; `bnncert status` says why, the same "
+            "command tries them "
+            "again"
         )
         raise typer.Exit(1)
 
@@ -125,22 +127,28 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
     chunks = plan.chunks(*part)
     methods = ", then ".join(f"{m.name} {c}" for m, c in zip(job.methods, job.configs, strict=True))
     print(
-        f"posteriors  {', '.join(f'{subject.name} ({subject.size} weights)' for subject in plan.subjects)}"
+        "posteriors  "
+        f"{', '.join(f'{subject.name} ({subject.size} weights)' for subject in plan.subjects)}"
     )
     print(
-        f"inputs      {len(plan.indices)}; eps {', '.join(f'{eps:g}' for eps in job.eps)} ({job.question.norm})"
+        f"inputs      {len(plan.indices)}; eps {', '.join(f'{eps:g}' for eps in job.eps)} "
+        f"({job.question.norm})"
     )
     print(f"methods     {methods}")
     if job.at_least is not None:
         print(f"            each only where it is still open whether P_safe >= {job.at_least}")
     share = sum(map(plan.items_of, chunks)) / plan.items
     print(
-        f"items       {plan.items}; {len(chunks)} chunks of up to {plan.chunk} inputs here, {share:.0%} of the items"
+        f"items       {plan.items}; {len(chunks)} chunks of up to {plan.chunk} inputs here, "
+        f"{share:.0%} of the "
+        "items"
     )
     costs = estimate_cost(plan, device_named(device))
     for cost in costs:
         print(
-            f"            {cost.subject.name}: {_duration(cost.seconds)} on one worker, {cost.bytes / 1e6:.1f} MB"
+            f"            {cost.subject.name}: {_duration(cost.seconds)} on one worker, "
+            f"{cost.bytes / 1e6:.1f} "
+            "MB"
         )
     seconds, size = (
         share * sum(values) for values in zip(*((c.seconds, c.bytes) for c in costs), strict=True)
@@ -148,7 +156,8 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free
     print(
-        f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from a few inputs;"
+        f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from "
+        "a few inputs;"
     )
     print(f"            {size / 1e9:.2f} GB of certificates, {free / 1e9:.0f} GB free")
     if size > free:
@@ -166,14 +175,17 @@ def _duration(seconds: float) -> str:
 
 
 def status(folder: Folder) -> None:
-    """How far a run is: of each posterior and eps the items stored, the certified mean, and what failed."""
+    """How far a run is: of each posterior and eps the items stored, the certified mean, and what
+    failed."""
     from bnncert.campaign.store import open_store
     from bnncert.campaign.table import method_counts, reasons, summary
     from bnncert.console import percent
 
     with open_store(folder) as store:
         print(
-            f"{'posterior':<16} {'eps':>8} {'items':>8} {'stored':>8} {'errors':>6} {'at least':>9} {'at most':>9}"
+            f"{'posterior':<16} {'eps':>8} {'items':>8} {'stored':>8} {'errors':>6} "
+            f"{'at least':>9} "
+            f"{'at most':>9}"
         )
         for line in summary(store):
             numbers = f"{line.items:>8} {line.stored:>8} {line.errors:>6}"
@@ -183,7 +195,9 @@ def status(folder: Folder) -> None:
             print(f"{count} results of {name}")
         if store.about("at_least"):
             print(
-                f"P_safe >= {store.about('at_least')} is asked: an item that a method decides goes to none after it"
+                f"P_safe >= {store.about('at_least')} is asked: an item that a method decides "
+                "goes to none after "
+                "it"
             )
         for count, reason in reasons(store):
             print(f"{count} in error: {reason}")

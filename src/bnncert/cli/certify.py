@@ -114,9 +114,11 @@ def decide(
         Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")
     ] = None,
 ) -> None:
-    """Certify the decision of the averaged network: bounds of its mean softmax, or mean output, around each input.
+    """Certify the decision of the averaged network: bounds of its mean softmax, or mean output,
+    around each input.
 
-    This is another quantity than the P_safe of `certify`: not how many networks are robust, but whether their mean is.
+    This is another quantity than the P_safe of `certify`: not how many networks are robust, but
+    whether their mean is.
     """
     from bnncert._certify import decide as decide_problem
     from bnncert.ask import ask
@@ -209,7 +211,8 @@ class _Run:
     def _certified(
         self, problems: Sequence[Any], method: Any, indices: list[int], several: bool
     ) -> tuple[list[Result], bool]:
-        """The results of problems one after the other, stored as they come, and whether all are there."""
+        """The results of problems one after the other, stored as they come, and whether all are
+        there."""
         from bnncert._certify import certify as certify_problem
         from bnncert.results.folder import RESULTS
 

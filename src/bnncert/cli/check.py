@@ -26,7 +26,8 @@ def check(
         bool, typer.Option("--json", help="Print one JSON object with every verdict.")
     ] = False,
 ) -> None:
-    """Check certificates independently, in rigorous arithmetic. Exit code 0 accepted, 1 rejected, 2 not checkable."""
+    """Check certificates independently, in rigorous arithmetic. Exit code 0 accepted, 1 rejected, 2
+    not checkable."""
     try:
         from bnncert_check.__main__ import run
     except ModuleNotFoundError as error:
@@ -54,7 +55,8 @@ def report(
     ] = None,
     eps: Annotated[float | None, typer.Option(help="Only the results of this radius.")] = None,
 ) -> None:
-    """Write one HTML page about a folder of results, with the checker's verdicts if the folder holds check.json."""
+    """Write one HTML page about a folder of results, with the checker's verdicts if the folder
+    holds check.json."""
     from bnncert.report import write_report
 
     path = write_report(folder, posterior, out, eps)

@@ -1,4 +1,5 @@
-"""The demo: train a small BNN on digits, certify test images with every method, check the certificates, compare."""
+"""The demo: train a small BNN on digits, certify test images with every method, check the
+certificates, compare."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def _train(console: Console) -> tuple[Network, Normal]:
         ).posterior
     correct = accuracy(network, posterior.mean, *_digits("test"))
     console.print(
-        f"trained a 64-32-10 Bayesian network on digits: {100 * correct:.1f} % test accuracy at the mean"
+        f"trained a 64-32-10 Bayesian network on digits: {100 * correct:.1f} % test accuracy "
+        "at the mean"
     )
     return network, posterior
 

@@ -22,7 +22,8 @@ SHOWN = 25  # rows of the table; all of them are in results.jsonl
 def show_results(
     results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input"
 ) -> None:
-    """A row a result (the first few) and the summary; with several radii each radius has its own summary."""
+    """A row a result (the first few) and the summary; with several radii each radius has its own
+    summary."""
     estimated, sized = (
         any(result.estimate for result in results),
         len({result.eps for result in results}) > 1,
@@ -71,7 +72,8 @@ def show_results(
 
 
 def show_decisions(decisions: Sequence[Decision], title: str) -> None:
-    """A row a decision (the first few): bounds of the predictive mean over the region, and how many are decided."""
+    """A row a decision (the first few): bounds of the predictive mean over the region, and how many
+    are decided."""
     softmax = bool(decisions) and decisions[0].quantity == "softmax"
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     sized = len({decision.eps for decision in decisions}) > 1
@@ -130,7 +132,9 @@ def show_query(name: str, query: Query, bounds: tuple[float, float]) -> None:
 def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> bool:
     """One word a query, P_safe >= at_least of the bounds by name; whether all of them hold."""
     print(
-        f"P_safe >= {at_least}? unsat: it holds, no counterexample; sat: it does not; unknown: neither is certified"
+        f"P_safe >= {at_least}? unsat: it holds, no counterexample; sat: it does not; "
+        "unknown: neither is "
+        "certified"
     )
     answers = {name: answer(lower, upper, at_least) for name, (lower, upper) in bounds.items()}
     for name, word in answers.items():
@@ -139,7 +143,8 @@ def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> b
 
 
 def summary(results: Sequence[Result], region: str = "input") -> str:
-    """Mean certified probability over all inputs, what is not certified counting 0, and the statuses."""
+    """Mean certified probability over all inputs, what is not certified counting 0, and the
+    statuses."""
     lower, upper = (
         sum(getattr(result, end) for result in results) / len(results) for end in ("lower", "upper")
     )

@@ -25,7 +25,11 @@ def import_command(
         str,
         typer.Option(
             "--as",
-            help="bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz, native or onnx.",
+            help=(
+                "bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz, "
+                "native "
+                "or onnx."
+            ),
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
@@ -55,9 +59,9 @@ def import_command(
 ) -> None:
     """Write a posterior trained elsewhere as a native file.
 
-    A state_dict holds no architecture: the layers are taken in order with one activation between them. Networks with
-    strides, padding, pools or normalisation are imported in Python, with bnncert.from_torch(module). An .npz, native or
-    ONNX file holds its architecture.
+    A state_dict holds no architecture: the layers are taken in order with one activation between
+    them. Networks with strides, padding, pools or normalisation are imported in Python, with
+    bnncert.from_torch(module). An .npz, native or ONNX file holds its architecture.
     """
     from bnncert.importers import save_posterior
     from bnncert.importers.files import Assumptions, import_file
@@ -74,5 +78,6 @@ def import_command(
     save_posterior(out, found.network, found.posterior, found.notes)
     print(f"read as  {', '.join(str(layer) for layer in found.network.layers)}")
     print(
-        f"{out}: {found.network.size} weights, {found.posterior.family}, from {found.notes['library']}"
+        f"{out}: {found.network.size} weights, {found.posterior.family}, from "
+        f"{found.notes['library']}"
     )

@@ -25,7 +25,8 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the program: exit code 2 and one line on standard error for anything the user can put right."""
+    """Run the program: exit code 2 and one line on standard error for anything the user can put
+    right."""
     keep_freed_memory()
     wait_asleep()
     try:
@@ -41,7 +42,11 @@ def main() -> None:
         code = INTERRUPTED
     if code == INTERRUPTED:
         _fail(
-            "interrupted; nothing unfinished was written, and what can be resumed goes on with the same command",
+            (
+                "interrupted; nothing unfinished was written, and what can be resumed goes on "
+                "with the same "
+                "command"
+            ),
             code,
         )
     sys.exit(code)

@@ -1,4 +1,5 @@
-"""Options that commands share: each is declared once and given to every command that takes it. No torch here."""
+"""Options that commands share: each is declared once and given to every command that takes it. No
+torch here."""
 
 from __future__ import annotations
 
@@ -22,13 +23,17 @@ INPUTS = (
     "Data set (digits, mnist, fashion-mnist, cifar10) or .npz file with x and optionally y and eps."
 )
 NO_CLIP = "Do not clip, also for images."
-# By name: the type and the help of every option of some method; which has which is for the methods to say.
+# By name: the type and the help of every option of some method; which has which is for the methods
+# to say.
 METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
     "upper": (bool, typer.Option("--upper", help="concentration: also certify an upper bound.")),
     "effort": (
         int | None,
         typer.Option(
-            help="concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too."
+            help=(
+                "concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and "
+                "bound too."
+            )
         ),
     ),
     "nodes": (
@@ -89,8 +94,8 @@ def takes_question(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A command whose parameter `question` is made from the options of a question.
 
-    leave_out: those it does not have. inputs: whether there must be any; if not, `question` may be None. helps: other
-    words for some of them.
+    leave_out: those it does not have. inputs: whether there must be any; if not, `question` may be
+    None. helps: other words for some of them.
     """
     fields = [field for field in dataclasses.fields(Question) if field.name not in leave_out]
 
@@ -153,7 +158,9 @@ def _question(values: dict[str, Any], inputs: bool) -> Question | None:
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise InputError(
-                f"{names} goes with --inputs; with --vnnlib leave out --inputs, --eps and what belongs to them"
+                f"{names} goes with --inputs; with --vnnlib leave out --inputs, --eps and "
+                "what belongs to "
+                "them"
             )
         return None
     for field in dataclasses.fields(Question):

@@ -33,7 +33,8 @@ def reproduce(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
 ) -> None:
-    """Run the paper's experiments and ours; write rows (CSV, JSON) and figures. Interrupted runs go on."""
+    """Run the paper's experiments and ours; write rows (CSV, JSON) and figures. Interrupted runs go
+    on."""
     from bnncert.experiments import ALL, EXPERIMENTS, Setting, run
 
     if experiment == "list":
@@ -46,7 +47,8 @@ def reproduce(
         )
     if published is not None and not published.is_dir():
         raise InputError(
-            f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz and so on"
+            f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz "
+            "and so on"
         )
     setting = Setting(quick, published, device_named(device))
     for name in ALL if experiment == "all" else (experiment,):
@@ -59,7 +61,8 @@ def demo(
         Path, typer.Option(help="Folder for the posterior, results and certificates.")
     ] = Path("bnncert-demo"),
 ) -> None:
-    """Train a small BNN on digits, certify test images with every method and show the table (under a minute)."""
+    """Train a small BNN on digits, certify test images with every method and show the table (under
+    a minute)."""
     from bnncert.cli.demo import run_demo
 
     run_demo(out)

@@ -117,6 +117,7 @@ def fit(recipe: Recipe, path: Path, device: str) -> None:
             lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
         )
     print(
-        f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set, median std {notes['std']:.2g}, "
+        f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set, "
+        f"median std {notes['std']:.2g}, "
         f"ELBO {notes['log'][-1]['elbo']:.4g}"
     )

@@ -1,7 +1,9 @@
-"""Gradient ascent on functionals: better slopes (α-CROWN) and multipliers (β-CROWN), the best of all iterates kept.
+"""Gradient ascent on functionals: better slopes (α-CROWN) and multipliers (β-CROWN), the best of
+all iterates kept.
 
-Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed: maximising m / L itself would reward a large L while m < 0.
-Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta-CROWN (NeurIPS 2021).
+Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed: maximising m / L itself would reward a
+large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta-CROWN (NeurIPS
+2021).
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def climb(
 ) -> tuple[Functional, list[Tensor]]:
     """The best functional per row over so many iterates, and the tensors that gave it.
 
-    found: the functional of the tensors as they are; they are changed in place. observe: called with the number of
-    every iterate, after its functional was found.
+    found: the functional of the tensors as they are; they are changed in place. observe: called
+    with the number of every iterate, after its functional was found.
     """
     if not climbing:
         return found(), []
@@ -71,7 +73,8 @@ def _with_gradient(
     optimiser: torch.optim.Optimizer,
     last: bool,
 ) -> Functional:
-    """The functional of the tensors as they are, and their gradients, if there is a step to come."""
+    """The functional of the tensors as they are, and their gradients, if there is a step to
+    come."""
     if last:
         return found()
     with torch.enable_grad():

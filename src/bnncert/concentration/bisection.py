@@ -1,10 +1,11 @@
-"""Bisection of the input region, for inputs of few dimensions: whatever fails on X fails on one of its parts.
+"""Bisection of the input region, for inputs of few dimensions: whatever fails on X fails on one of
+its parts.
 
     P(fail on X) <= Σ_a P(fail on X_a),     X the union of the boxes X_a (of a ball: its parts in them).
 
-Every part has a proof of its own, hidden intervals included, which its smaller region makes tighter; any activation
-may be used. A part is cut in two along the coordinate that moves the rows most, and of every part either its own
-failure counts or the sum of its halves', whichever is less.
+Every part has a proof of its own, hidden intervals included, which its smaller region makes
+tighter; any activation may be used. A part is cut in two along the coordinate that moves the rows
+most, and of every part either its own failure counts or the sum of its halves', whichever is less.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ STAGE = 16  # times as many parts, after which they must have gained something
 
 @dataclass(frozen=True)
 class Mark:
-    """The bound that an input had when it was last looked at, when to look again, and whether cutting is no use."""
+    """The bound that an input had when it was last looked at, when to look again, and whether
+    cutting is no use."""
 
     count: int
     bound: float
@@ -42,7 +44,8 @@ class Mark:
 
 @dataclass(eq=False)
 class Part:
-    """A box [lower, upper] (flat) of one input's region, its proof and where to cut it; halves once it is cut."""
+    """A box [lower, upper] (flat) of one input's region, its proof and where to cut it; halves once
+    it is cut."""
 
     input: int
     lower: Tensor
@@ -58,7 +61,8 @@ class Part:
 
 
 def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits) -> Refined:
-    """Better proofs by parts, where the ones known leave a noticeable failure and no counterexample is known."""
+    """Better proofs by parts, where the ones known leave a noticeable failure and no counterexample
+    is known."""
     deadline = time.perf_counter() + limits.seconds
     counts, points, interrupted = [0] * len(problem), dict(known.counterexamples), False
     enough = min(limits.enough, 1 - limits.precision)
@@ -103,8 +107,9 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
 
 
 def _next_mark(mark: Mark, count: int, bound: float, precision: float) -> Mark:
-    """Once there are STAGE times as many parts: where they gained less than the precision, noise is what is left, and
-    failures of more parts only add up. Where nothing is proved yet, that cannot be told."""
+    """Once there are STAGE times as many parts: where they gained less than the precision, noise is
+    what is left, and failures of more parts only add up. Where nothing is proved yet, that cannot
+    be told."""
     if count < mark.count:
         return mark
     return Mark(STAGE * count, bound, mark.idle or 0 < bound < mark.bound + precision)
@@ -155,7 +160,8 @@ def _prove(
 
 
 def _empty(region: Region) -> Tensor:
-    """Boxes [B] that surely miss the ball, from which they are farther than roundings could explain."""
+    """Boxes [B] that surely miss the ball, from which they are farther than roundings could
+    explain."""
     if region.is_box:
         return torch.zeros(len(region), dtype=torch.bool)
     apart = (region.box.lower - region.center).clamp_min(0) + (
@@ -167,7 +173,8 @@ def _empty(region: Region) -> Tensor:
 
 
 def _longest(problem: Problem, posterior: Gaussian) -> Tensor:
-    """The coordinate [B] with the largest width times coefficient, summed over the rows of a plain walk."""
+    """The coordinate [B] with the largest width times coefficient, summed over the rows of a plain
+    walk."""
     spec = problem.specification
     traced = trace(problem.network, posterior, spec.region, 4.0)
     coefficients, _ = walk(traced.network, traced.steps, traced.boxes, spec.rows)

@@ -1,8 +1,9 @@
 """Branching: which neuron's split promises most.
 
-"point": what the relaxation loses at the averaged minimiser z, -A⁻ (chord(z) - f(z)) + A⁺ (f(z) - αz), as FSB does at
-its own point (De Palma et al. 2021). "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l), whatever the point, like BaBSR (Bunel et
-al. 2020); also where the point loses nothing. "both": their geometric mean.
+"point": what the relaxation loses at the averaged minimiser z, -A⁻ (chord(z) - f(z)) + A⁺ (f(z) -
+αz), as FSB does at its own point (De Palma et al. 2021). "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l),
+whatever the point, like BaBSR (Bunel et al. 2020); also where the point loses nothing. "both":
+their geometric mean.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ def branch(
     values: Mapping[int, Tensor],
     rule: str,
 ) -> tuple[Tensor, Tensor]:
-    """The column [D] to split, -1 where no neuron is open, and the row's coefficient there if positive.
+    """The column [D] to split, -1 where no neuron is open, and the row's coefficient there if
+    positive.
 
-    columns [D, U]: the open neurons, numbered through all layers with lines. coefficients: on every node; slopes and
-    values: of the lower lines, and of the mean network at the minimiser, by layer.
+    columns [D, U]: the open neurons, numbered through all layers with lines. coefficients: on every
+    node; slopes and values: of the lower lines, and of the mean network at the minimiser, by layer.
     """
     count = len(columns)
     if columns.shape[1] == 0:

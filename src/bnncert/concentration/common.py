@@ -1,13 +1,16 @@
-"""Common noise: leaves fail together, so the tail of their maximum can be far below the sum of their tails.
+"""Common noise: leaves fail together, so the tail of their maximum can be far below the sum of
+their tails.
 
-With Ψ_ℓ(ξ) the least value of leaf ℓ's linear bound over its boxes, -Ψ_ℓ is convex, L_ℓ-Lipschitz, and has mean at
-most -m_ℓ; the row fails only if F = max_ℓ -Ψ_ℓ >= 0. F is convex and (max L_ℓ)-Lipschitz, so if EF <= 0,
-P(F >= 0) <= Q(-EF / max L_ℓ). For any linear g(ξ) of mean 0, and D_ℓ a Lipschitz constant of -Ψ_ℓ - g,
+With Ψ_ℓ(ξ) the least value of leaf ℓ's linear bound over its boxes, -Ψ_ℓ is convex, L_ℓ-Lipschitz,
+and has mean at most -m_ℓ; the row fails only if F = max_ℓ -Ψ_ℓ >= 0. F is convex and (max
+L_ℓ)-Lipschitz, so if EF <= 0, P(F >= 0) <= Q(-EF / max L_ℓ). For any linear g(ξ) of mean 0, and D_ℓ
+a Lipschitz constant of -Ψ_ℓ - g,
 
     EF = E max_ℓ (-Ψ_ℓ - g) <= λ⁻¹ log Σ_ℓ exp(-λ m_ℓ + λ² D_ℓ² / 2)        for every λ > 0.
 
-Here g = -Σ_k a_k (Δ_k c_k + Δb_k) with a_k and c_k averages of the leaves' coefficients A_k and of the centres of their
-boxes h_k ± r_k, and by the triangle inequality, with |A ⊗ h|² = Σ_ij σ_kij² A_i² h_j² summed over the layers,
+Here g = -Σ_k a_k (Δ_k c_k + Δb_k) with a_k and c_k averages of the leaves' coefficients A_k and of
+the centres of their boxes h_k ± r_k, and by the triangle inequality, with |A ⊗ h|² = Σ_ij σ_kij²
+A_i² h_j² summed over the layers,
 
     D_ℓ = |(A - a) ⊗ (h, 1)| + |a ⊗ (h - c)| + |A ⊗ r|.
 """
@@ -35,7 +38,8 @@ SPECIAL = 1e-12  # relative and absolute error of exp, log and their sums
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """One linear layer of the leaves: rows A [n, out], centres h and radii r [n, in], and its variances."""
+    """One linear layer of the leaves: rows A [n, out], centres h and radii r [n, in], and its
+    variances."""
 
     rows: Tensor
     center: Tensor
@@ -52,7 +56,8 @@ def applies(base: Roots) -> bool:
 def common_failure(
     base: Roots, leaves: Domains, value: Tensor, lipschitz: Tensor
 ) -> tuple[float, Common | None]:
-    """The failure of one row, from the leaves of its tree, and what a checker needs; 1 and None if it says nothing."""
+    """The failure of one row, from the leaves of its tree, and what a checker needs; 1 and None if
+    it says nothing."""
     most = float(lipschitz.max())
     if not (bool((value > 0).all()) and most > 0):
         return 1.0, None

@@ -1,12 +1,14 @@
-"""Domains: an output row of one input where the signs of some ReLUs are known, and its best Gaussian functional.
+"""Domains: an output row of one input where the signs of some ReLUs are known, and its best
+Gaussian functional.
 
-On the part of X where s_i z_i >= 0 for the split neurons i, their relaxation is exact, their intervals end at 0, and
+On the part of X where s_i z_i >= 0 for the split neurons i, their relaxation is exact, their
+intervals end at 0, and
 
     A z >= (A - β∘s) z      for every β >= 0,
 
-so slopes α of the neurons that are still open and multipliers β of the split ones are searched together, by Adam, from
-those of the parent (β-CROWN, Wang et al. 2021). Both are rounded to float32 at every step: what is found is what a
-certificate stores.
+so slopes α of the neurons that are still open and multipliers β of the split ones are searched
+together, by Adam, from those of the parent (β-CROWN, Wang et al. 2021). Both are rounded to float32
+at every step: what is found is what a certificate stores.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ SLOPE_RATE, MULTIPLIER_RATE = 0.1, 0.05
 
 @dataclass(frozen=True, eq=False)
 class Roots:
-    """What the domains of each input share: the trace at the root, and the neurons whose sign is open there.
+    """What the domains of each input share: the trace at the root, and the neurons whose sign is
+    open there.
 
-    Neurons of all (leaky) ReLUs are numbered through, `starts` by layer position; `width` of them in all, which as a
-    number stands for no neuron. `open` [B, U] lists those of each input: a domain's tensors have a column for each.
+    Neurons of all (leaky) ReLUs are numbered through, `starts` by layer position; `width` of them
+    in all, which as a number stands for no neuron. `open` [B, U] lists those of each input: a
+    domain's tensors have a column for each.
     """
 
     problem: Problem
@@ -50,7 +54,8 @@ class Roots:
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """Rows `row` of inputs `input`; splits [D, U]: 0 for none, k or -k where the k-th split says z >= 0 or z <= 0."""
+    """Rows `row` of inputs `input`; splits [D, U]: 0 for none, k or -k where the k-th split says z
+    >= 0 or z <= 0."""
 
     input: Tensor
     row: Tensor
@@ -67,9 +72,9 @@ class Domains:
 
 @dataclass(frozen=True, eq=False)
 class Tightened:
-    """Domains with the best slopes and multipliers found, their functional [D], the column to split next (-1: none)
-    with the row's coefficient there if positive, and the point [D, *shape] where the relaxation is smallest, with the
-    mean network's smallest row [D] there."""
+    """Domains with the best slopes and multipliers found, their functional [D], the column to split
+    next (-1: none) with the row's coefficient there if positive, and the point [D, *shape] where
+    the relaxation is smallest, with the mean network's smallest row [D] there."""
 
     domains: Domains
     value: Tensor
@@ -108,8 +113,8 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
 
 
 def _least_slope(layer: Activation) -> float:
-    """The least float32 that is no smaller than the activation's slope below 0: a line through 0 that is any flatter
-    lies above the function there."""
+    """The least float32 that is no smaller than the activation's slope below 0: a line through 0
+    that is any flatter lies above the function there."""
     slope = torch.tensor(layer.traits.slopes[0], dtype=torch.float64)
     nearest = slope.float()
     return float(nearest if nearest.double() >= slope else nearest.nextafter(torch.tensor(1.0)))
@@ -127,8 +132,8 @@ def whole(base: Roots, input: Tensor, row: Tensor) -> Domains:  # noqa: A002 (th
 def halves(domains: Domains, column: Tensor, weight: Tensor, depth: Tensor) -> Domains:
     """Both children of every domain, split at `column` [D] as the (depth + 1)-th: first all z >= 0.
 
-    With A > 0 the coefficient there, multipliers A (1 - α) and A α give the lower line of slope α again: so a child
-    starts with a bound no worse than its parent's.
+    With A > 0 the coefficient there, multipliers A (1 - α) and A α give the lower line of slope α
+    again: so a child starts with a bound no worse than its parent's.
     """
     place = column.unsqueeze(1)
     order = (depth + 1).unsqueeze(1).to(torch.int16)
@@ -148,7 +153,8 @@ def halves(domains: Domains, column: Tensor, weight: Tensor, depth: Tensor) -> D
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The rows of domains [D, 1, outputs] and their offsets [D, 1], over the root's steps with the domains' signs."""
+    """The rows of domains [D, 1, outputs] and their offsets [D, 1], over the root's steps with the
+    domains' signs."""
 
     domains: Domains
     traced: Trace
@@ -165,8 +171,8 @@ def asked(base: Roots, domains: Domains) -> Asked:
 
 
 def _signed(base: Roots, domains: Domains) -> Trace:
-    """The root's trace for each domain: intervals end at 0 where a neuron is split, and so do the boxes after it, up to
-    the next sum."""
+    """The root's trace for each domain: intervals end at 0 where a neuron is split, and so do the
+    boxes after it, up to the next sum."""
     network = base.problem.network
     signs = by_layer(base, scattered(base, domains, domains.splits.sign().double()))
     root = base.traced[domains.input]
@@ -208,7 +214,8 @@ def functional_of(
 ) -> tuple[Functional, dict[int, Tensor]]:
     """The rows' functional, and their coefficients on every node.
 
-    Lower lines pass through 0, which is sound for slopes within their range: whatever is given, those are taken.
+    Lower lines pass through 0, which is sound for slopes within their range: whatever is given,
+    those are taken.
     """
     domains, traced = question.domains, question.traced
     within = slopes.clamp(*_slope_range(base, domains))
@@ -226,8 +233,8 @@ def functional_of(
 
 
 def tighten(base: Roots, domains: Domains, iterations: int, rule: str) -> Tightened:
-    """Better slopes and multipliers; the minimising points of the last half of the walks are averaged: they approach
-    the relaxation's minimum."""
+    """Better slopes and multipliers; the minimising points of the last half of the walks are
+    averaged: they approach the relaxation's minimum."""
     question = asked(base, domains)
     low, high = _slope_range(base, domains)
     slopes = domains.slopes.double().clamp(low, high)
@@ -272,7 +279,8 @@ def scattered(base: Roots, domains: Domains, values: Tensor) -> Tensor:
 
 
 def lower_slopes(base: Roots, question: Asked, slopes: Tensor) -> dict[int, Tensor]:
-    """Lower slopes [D, n] a layer: the domain's own, and those of the lines where a neuron is settled."""
+    """Lower slopes [D, n] a layer: the domain's own, and those of the lines where a neuron is
+    settled."""
     if not base.starts:
         return {}
     lines = [_lines(question.traced.steps[k]).relaxation.lower_slope for k in base.starts]
@@ -304,7 +312,8 @@ def _lines(step: Step) -> ActivationStep:
 
 
 def _forward(base: Roots, domains: Domains, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-    """The mean network at x [D, *shape]: its smallest row [D], and the inputs z [D, n] of every (leaky) ReLU."""
+    """The mean network at x [D, *shape]: its smallest row [D], and the inputs z [D, n] of every
+    (leaky) ReLU."""
     network = base.problem.network
     held = network.values(base.mean, x)
     values = {k: held[network.reads[k][0]].flatten(1) for k in base.starts}

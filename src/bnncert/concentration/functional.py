@@ -1,14 +1,15 @@
 """Functionals: linear functionals of Gaussian weights, bounded as the Gaussians they are.
 
-The backward walk on the mean network gives coefficient rows A_k on every node and the minimum m of what is left at the
-input. What it left out is the noise Σ_k A_k (Δ_k h + Δb_k), with every h in a box that holds with known probability.
-Its worst case over those boxes and the input region,
+The backward walk on the mean network gives coefficient rows A_k on every node and the minimum m of
+what is left at the input. What it left out is the noise Σ_k A_k (Δ_k h + Δb_k), with every h in a
+box that holds with known probability. Its worst case over those boxes and the input region,
 
     F(ξ) = Σ_k sup_h -A_k (Δ_k h + Δb_k),
 
-is a convex, L-Lipschitz function of a standard Gaussian ξ, so P(F >= E F + tL) <= Q(t) for t >= 0 (Borell; Sudakov and
-Tsirelson; Ehrhard). At the input the adversary picks one x for mean and noise together: there m and E F are folded into
-const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The proof is in docs/concentration.md.
+is a convex, L-Lipschitz function of a standard Gaussian ξ, so P(F >= E F + tL) <= Q(t) for t >= 0
+(Borell; Sudakov and Tsirelson; Ehrhard). At the input the adversary picks one x for mean and noise
+together: there m and E F are folded into const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The
+proof is in docs/concentration.md.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ WORKING_TENSORS = 12  # of the rows' size, alive at once in a pull and the fold 
 
 @dataclass(frozen=True, eq=False)
 class Functional:
-    """rows·z >= value - (F - E F) for all x of the region, where P(F - E F >= t·lipschitz) <= Q(t); both [B, R]."""
+    """rows·z >= value - (F - E F) for all x of the region, where P(F - E F >= t·lipschitz) <= Q(t);
+    both [B, R]."""
 
     value: Tensor
     lipschitz: Tensor
@@ -49,10 +51,11 @@ class Functional:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The network, or its first layers, as steps on the boxes of its nodes, which hold together with probability at
-    least 1 - charge [B]; None for a node whose box nothing needs.
+    """The network, or its first layers, as steps on the boxes of its nodes, which hold together
+    with probability at least 1 - charge [B]; None for a node whose box nothing needs.
 
-    `refined` says by position of a layer which of its neurons [B, n] had rows of their own, where not all had.
+    `refined` says by position of a layer which of its neurons [B, n] had rows of their own, where
+    not all had.
     """
 
     network: Network
@@ -98,8 +101,8 @@ def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
 
 
 def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
-    """The functionals of z_i, then of -z_i [B, 2n], z what the last step gives, by rows of the chosen neurons (None:
-    all); of the others it is said that nothing is known."""
+    """The functionals of z_i, then of -z_i [B, 2n], z what the last step gives, by rows of the
+    chosen neurons (None: all); of the others it is said that nothing is known."""
     network, region = traced.network, traced.region
     outputs = network.shapes[len(traced.steps)]
     width = math.prod(outputs)
@@ -118,7 +121,8 @@ def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
 
 
 def bytes_a_row(traced: Trace) -> int:
-    """Working memory of one row for the whole batch: its entries, for noisy convolutions those of their kernels too."""
+    """Working memory of one row for the whole batch: its entries, for noisy convolutions those of
+    their kernels too."""
     noisy = [step for step in traced.linear if isinstance(step.layer, Conv2d) and step.noise.random]
     entries = max([step.mean.numel() for step in noisy], default=1)
     rank = max((step.noise.rank for step in traced.linear), default=0)
@@ -129,8 +133,8 @@ def bytes_a_row(traced: Trace) -> int:
 def local(traced: Trace, k: int) -> Functional:
     """The functionals of z_i, then of -z_i, z what layer k gives, from the nearest boxes alone.
 
-    A sum is as its terms: a term with a box counts by its ends, another by its own functional; noises of different
-    layers are independent.
+    A sum is as its terms: a term with a box counts by its ends, another by its own functional;
+    noises of different layers are independent.
     """
     step = traced.steps[k]
     if isinstance(step, NoisyLinear):
@@ -154,9 +158,11 @@ def local(traced: Trace, k: int) -> Functional:
 
 
 def one_layer(step: NoisyLinear) -> Functional:
-    """The functionals of z_i, then of -z_i, for all neurons of a layer whose input is known to lie in its box, no more.
+    """The functionals of z_i, then of -z_i, for all neurons of a layer whose input is known to lie
+    in its box, no more.
 
-    The fold on that box, without rows: ±μ·hc - Σ_j hr_j E|μ_j + g_j| and L² = Σ_j σ_j² max|h_j|² + σ_b².
+    The fold on that box, without rows: ±μ·hc - Σ_j hr_j E|μ_j + g_j| and L² = Σ_j σ_j² max|h_j|² +
+    σ_b².
     """
     layer, h, noise = step.layer, step.h, step.noise
     center = (h.lower + h.upper) / 2
@@ -181,15 +187,17 @@ def one_layer(step: NoisyLinear) -> Functional:
 
 
 def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:
-    """A lower bound of E min over x of Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²) from sums of `terms`."""
+    """A lower bound of E min over x of Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²) from sums of
+    `terms`."""
     if std is None:
         return region.minimum(rows)
     lower = region.box.lower.flatten(1)
     upper = region.box.upper.flatten(1)
     center = (lower + upper) / 2
     radius = (upper - lower) / 2
-    # The rounding of all these sums is below 2 gamma |A| max|x|, and |A_j| <= E|A_j + g_j|; a relative error of s_j
-    # (sums over at most as many rows as a layer has neurons) changes E|A_j + g_j| by no larger one.
+    # The rounding of all these sums is below 2 gamma |A| max|x|, and |A_j| <= E|A_j + g_j|; a
+    # relative error of s_j (sums over at most as many rows as a layer has neurons) changes E|A_j +
+    # g_j| by no larger one.
     relative = 4 * gamma(2 * rows.shape[-1] + terms + 64) + 4 * SPECIAL
     magnitude = expected_magnitude(rows, std)
     size = relative * torch.maximum(-lower, upper)
@@ -202,7 +210,8 @@ def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tenso
 
 
 def _expected_dual(norm: str, rows: Tensor, std: Tensor) -> Tensor:
-    """E of the dual norm of A + g: sqrt(Σ A² + Σ s²) by Jensen, or max|A| + sqrt(2 ln 2n) max s for the l1 ball."""
+    """E of the dual norm of A + g: sqrt(Σ A² + Σ s²) by Jensen, or max|A| + sqrt(2 ln 2n) max s for
+    the l1 ball."""
     if norm == "l2":
         return (rows**2 + std**2).sum(-1).sqrt()
     return rows.abs().amax(-1) + math.sqrt(2 * math.log(2 * rows.shape[-1])) * std.amax(-1)

@@ -1,11 +1,13 @@
-"""Means from functionals: what the rows exceed at each level, summed, and second moments where the hidden event fails.
+"""Means from functionals: what the rows exceed at each level, summed, and second moments where the
+hidden event fails.
 
-On the hidden event, which fails with probability at most p, row r is at least m_r - T_r everywhere on X, with
-P(T_r >= s L_r) <= Q(s) and E T_r = 0, E T_r² <= L_r² (Poincaré).
+On the hidden event, which fails with probability at most p, row r is at least m_r - T_r everywhere
+on X, with P(T_r >= s L_r) <= Q(s) and E T_r = 0, E T_r² <= L_r² (Poincaré).
 
-Softmax. With probability P_s >= 1 - p - R Q(s), softmax_c >= v_s = 1 / (1 + Σ_r exp(s L_r - m_r)) on all of X. Over
-the levels s_k = k/8 this gives min_x π(x) >= Σ_k (v_k - v_k+1) P_k. The same with the rows' negatives bounds
-1 - softmax_c, and with softmax_c - softmax_j the gap to the nearest rival.
+Softmax. With probability P_s >= 1 - p - R Q(s), softmax_c >= v_s = 1 / (1 + Σ_r exp(s L_r - m_r))
+on all of X. Over the levels s_k = k/8 this gives min_x π(x) >= Σ_k (v_k - v_k+1) P_k. The same with
+the rows' negatives bounds 1 - softmax_c, and with softmax_c - softmax_j the gap to the nearest
+rival.
 
 Mean. Where the event fails, f is bounded by its second moment S² only (Cauchy-Schwarz):
 
@@ -26,7 +28,8 @@ SLACK = 2.0**-40  # pays for exp, log and the sums around them
 
 
 def label_and_gap(charge: Tensor, rows: Functional) -> Tensor:
-    """Lower bounds of E softmax_c and of the gap E (softmax_c - softmax_j), j the nearest rival: [B, 2]."""
+    """Lower bounds of E softmax_c and of the gap E (softmax_c - softmax_j), j the nearest rival:
+    [B, 2]."""
     margins, held = _at_levels(charge, rows)
     label = _layered(softmax(margins), held, 0.0)
     return torch.stack([label, _layered(lead(margins), held, -1.0)], 1)
@@ -47,7 +50,8 @@ def mean(charge: Tensor, rows: Functional, norms: Tensor) -> Tensor:
 
 
 def _at_levels(charge: Tensor, rows: Functional) -> tuple[Tensor, Tensor]:
-    """What the rows [K, B, R] exceed at each level s_k, and with what probability [K, B] they all do."""
+    """What the rows [K, B, R] exceed at each level s_k, and with what probability [K, B] they all
+    do."""
     s = STEP * torch.arange(LEVELS, dtype=torch.float64, device=charge.device)
     noisy = (rows.lipschitz > 0).sum(1).double()
     held = (1 - charge - normal_tail_up(s).unsqueeze(1) * noisy - SLACK).clamp_min(0)
@@ -71,15 +75,16 @@ def others(leads: Tensor) -> Tensor:
 
 
 def lead(margins: Tensor) -> Tensor:
-    """softmax_c - softmax_j from below, for every j: with v the smallest margin, softmax_c (1 - exp(-v)) if v >= 0,
-    and tanh(v / 2), the lead in a race of two, if not."""
+    """softmax_c - softmax_j from below, for every j: with v the smallest margin, softmax_c (1 -
+    exp(-v)) if v >= 0, and tanh(v / 2), the lead in a race of two, if not."""
     smallest = margins.amin(-1)
     ahead = softmax(margins) * -torch.expm1(-smallest.clamp_min(0))
     return torch.where(smallest >= 0, ahead, torch.tanh(smallest / 2)) - SLACK
 
 
 def _layered(values: Tensor, held: Tensor, floor: float) -> Tensor:
-    """E Y >= floor + Σ_k (v_k - v_k+1) P_k, where Y >= floor always and Y >= v_k with probability at least P_k, [B]."""
+    """E Y >= floor + Σ_k (v_k - v_k+1) P_k, where Y >= floor always and Y >= v_k with probability
+    at least P_k, [B]."""
     falling = values.flip(0).cummax(0).values.flip(0).clamp_min(floor)
     after = torch.cat([falling[1:], torch.full_like(falling[:1], floor)])
     return floor + ((falling - after) * held).sum(0) - SLACK

@@ -1,4 +1,5 @@
-"""Concentration certificates: Gaussian posteriors, correlated or not, and their mixtures, bounded below and above."""
+"""Concentration certificates: Gaussian posteriors, correlated or not, and their mixtures, bounded
+below and above."""
 
 from __future__ import annotations
 
@@ -31,12 +32,14 @@ AT_ONCE = 256  # inputs of one search
 
 @dataclass(frozen=True)
 class Concentration:
-    """Σ_c π_c p_c <= P_safe <= Σ_c π_c u_c over the components of the posterior (one, if it is no mixture).
+    """Σ_c π_c p_c <= P_safe <= Σ_c π_c u_c over the components of the posterior (one, if it is no
+    mixture).
 
-    effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound too, with at most
-    1,000 and 20,000 domains an input, or `nodes`. upper: also search a certified upper bound. time_limit: seconds an
-    input for branch and bound. precision: branch and bound ends where no more than this can be gained, 0.001 unless
-    given. at_least: the probability asked about, where more need not be known.
+    effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound
+    too, with at most 1,000 and 20,000 domains an input, or `nodes`. upper: also search a certified
+    upper bound. time_limit: seconds an input for branch and bound. precision: branch and bound ends
+    where no more than this can be gained, 0.001 unless given. at_least: the probability asked
+    about, where more need not be known.
     """
 
     effort: int = 1
@@ -51,7 +54,8 @@ class Concentration:
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise InputError(
-                f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or {EFFORTS[-1]}"
+                f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or "
+                f"{EFFORTS[-1]}"
             )
         if self.nodes is not None and self.nodes < 1:
             raise InputError(f"nodes are {self.nodes}; give at least 1")
@@ -62,7 +66,8 @@ class Concentration:
         for option in ("nodes", "time_limit", "precision"):
             if self.effort < BRANCHING and getattr(self, option) is not None:
                 raise InputError(
-                    f"{option.replace('_', ' ')} is for branch and bound, and effort is {self.effort}; "
+                    f"{option.replace('_', ' ')} is for branch and bound, and effort is "
+                    f"{self.effort}; "
                     "leave it out, or give effort 2 or 3"
                 )
         if self.at_least is not None and not 0 <= self.at_least <= 1:
@@ -95,9 +100,11 @@ class Concentration:
         refutations: list[Refutation | None],
         seed: int,
     ) -> list[_Found]:
-        """Branch and bound on the inputs that no attack broke; what it breaks is refuted from there.
+        """Branch and bound on the inputs that no attack broke; what it breaks is refuted from
+        there.
 
-        Where the mean network fails, m is negative and no proof exists: slopes need not be searched.
+        Where the mean network fails, m is negative and no proof exists: slopes need not be
+        searched.
         """
         proofs = prove(problem, posterior, 0)
         found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
@@ -118,7 +125,8 @@ class Concentration:
         return found
 
     def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
-        """Branch and bound, so many inputs at once; after an interrupt the others have the proof of effort 1."""
+        """Branch and bound, so many inputs at once; after an interrupt the others have the proof of
+        effort 1."""
         whole = Refined([], {}, [])
         for start in range(0, len(problem), AT_ONCE):
             part = problem[start : start + AT_ONCE]
@@ -134,7 +142,8 @@ class Concentration:
         return whole
 
     def _search_part(self, problem: Problem, posterior: Gaussian, limits: Limits) -> Refined:
-        """Over signs of ReLUs; for inputs of few dimensions, half of the time, then over parts of the region."""
+        """Over signs of ReLUs; for inputs of few dimensions, half of the time, then over parts of
+        the region."""
         low = math.prod(problem.network.input_shape) <= LOW
         limits = replace(limits, seconds=limits.seconds / 2) if low else limits
         found = refine(problem, posterior, prove(problem, posterior, 1), limits)

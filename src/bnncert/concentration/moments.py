@@ -2,8 +2,8 @@
 
     |z_i|_q <= Σ_j |W_ij|_2q |h_j|_2q + |b_i|_2q,     |N(μ, σ²)|_q <= |μ| + sqrt(q - 1) σ,
 
-by Hölder and hypercontractivity, |X|_q = (E|X|^q)^(1/q); with weights that are independent of what they meet, q = 2
-serves in every layer and the factor before σ is 1.
+by Hölder and hypercontractivity, |X|_q = (E|X|^q)^(1/q); with weights that are independent of what
+they meet, q = 2 serves in every layer and the factor before σ is 1.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     softmax   π(x) = E_w softmax(f(x, w))_c,  c the label            mean   μ(x) = E_w a·f(x, w),  a the first row
 
-Where the gap to the nearest rival is positive, the class with the largest predictive probability is the label on all of
-X. A list of networks needs no probabilities: its mean is the mean of each network's bound.
+Where the gap to the nearest rival is positive, the class with the largest predictive probability is
+the label on all of X. A list of networks needs no probabilities: its mean is the mean of each
+network's bound.
 """
 
 from __future__ import annotations
@@ -48,15 +49,18 @@ from bnncert.posteriors.independent import Normal
 
 MEAN_THRESHOLDS = (5.5, 6.5, 8.0, 10.0)  # sqrt(p) must be small, not only p
 
-# From the charge, the rows' functionals and the inputs' numbers: lower bounds [B, q], of which the first decides.
+# From the charge, the rows' functionals and the inputs' numbers: lower bounds [B, q], of which the
+# first decides.
 Score: TypeAlias = Callable[[Tensor, Functional, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """lower <= the predictive mean <= upper on all of X; gap: of the label's probability to any rival's, from below.
+    """lower <= the predictive mean <= upper on all of X; gap: of the label's probability to any
+    rival's, from below.
 
-    size: of a regression mean, how large the numbers are that it is a sum of, for whoever adds them up again.
+    size: of a regression mean, how large the numbers are that it is a sum of, for whoever adds them
+    up again.
     """
 
     lower: float
@@ -103,8 +107,8 @@ def predict(problem: Problem, effort: int) -> list[Prediction]:
 
 @dataclass(frozen=True, eq=False)
 class _Sides:
-    """Proofs of every input below and above, and [B, 4] bounds of the mean, of 1 minus it (or its negative) and of the
-    gap, and the size."""
+    """Proofs of every input below and above, and [B, 4] bounds of the mean, of 1 minus it (or its
+    negative) and of the gap, and the size."""
 
     lower: list[Proof]
     upper: list[Proof]
@@ -124,7 +128,8 @@ def _combined(kind: str, weights: tuple[float, ...], sides: list[_Sides], i: int
 
 
 def _prediction(found: list[float], evidence: Predictive) -> Prediction:
-    """From lower bounds of the mean, of 1 minus it or of its negative, and of the gap; last the size."""
+    """From lower bounds of the mean, of 1 minus it or of its negative, and of the gap; last the
+    size."""
     low, high, gap, size = found
     if evidence.quantity == MEAN:
         return Prediction(low, -high, None, size, evidence)
@@ -239,7 +244,8 @@ def _enumerated(problem: Problem, posterior: Empirical, kind: str) -> list[Predi
 
 
 def _of_network(problem: Problem, weights: Tensor, rows: Tensor, kind: str) -> Tensor:
-    """Bounds [B, 4] of one network: the value, 1 minus it or its negative, the gap, and the size."""
+    """Bounds [B, 4] of one network: the value, 1 minus it or its negative, the gap, and the
+    size."""
     region = problem.specification.region
     zero = torch.zeros_like(rows[..., 0])
     below, above = (

@@ -1,7 +1,8 @@
-"""Proofs by concentration: a lower bound of P_safe from the tails of the Gaussian functionals that decide.
+"""Proofs by concentration: a lower bound of P_safe from the tails of the Gaussian functionals that
+decide.
 
-Each threshold t gives a bound of the same number, so every input takes the best of a grid; then, where rows still fail
-noticeably, slopes are optimised.
+Each threshold t gives a bound of the same number, so every input takes the best of a grid; then,
+where rows still fail noticeably, slopes are optimised.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]
 
 
 def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
-    """The best proof for every input; effort 1 optimises the slopes where rows still fail noticeably."""
+    """The best proof for every input; effort 1 optimises the slopes where rows still fail
+    noticeably."""
     each = bytes_each(problem, posterior) * (GRADIENTS if effort else 1)
     device = problem.specification.rows.device
     parts = in_batches(
@@ -77,7 +79,8 @@ def _prefix(problem: Problem, posterior: Gaussian) -> Prefix:
 def bytes_each(problem: Problem, posterior: Gaussian) -> int:
     """Working memory of one input: the rows of the widest hidden vector over the widest node.
 
-    The first layer's rows are shared by the batch, unless weights are correlated: then every row has `rank` copies.
+    The first layer's rows are shared by the batch, unless weights are correlated: then every row
+    has `rank` copies.
     """
     network = problem.network
     vectors = [
@@ -99,9 +102,11 @@ def bytes_a_row_each(problem: Problem, posterior: Gaussian) -> int:
 
 
 def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Tensor:
-    """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold can improve it.
+    """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold
+    can improve it.
 
-    Where the mean network itself fails at the clean input, m is at most its margin there and nothing can be certified.
+    Where the mean network itself fails at the clean input, m is at most its margin there and
+    nothing can be certified.
     """
     spec, network = problem.specification, problem.network
     nothing = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device)
@@ -123,12 +128,14 @@ def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Ten
 
 
 def _ceiling(traced: Trace, t: float, others: tuple[float, ...]) -> Tensor:
-    """What none of the other thresholds can exceed: each charges for at least half of the sides, the upper ends."""
+    """What none of the other thresholds can exceed: each charges for at least half of the sides,
+    the upper ends."""
     return 1 - traced.charge / 2 * min((_tail(other) / _tail(t) for other in others), default=0.0)
 
 
 def _promising(rows: Functional, t: float) -> Tensor:
-    """Smaller thresholds give narrower intervals: a row that fails with the smallest one fails with them all."""
+    """Smaller thresholds give narrower intervals: a row that fails with the smallest one fails with
+    them all."""
     if t > min(THRESHOLDS):
         return torch.ones_like(rows.value[:, 0], dtype=torch.bool)
     return (rows.value >= 0).all(1)

@@ -1,13 +1,15 @@
 """Refinement: branch and bound over the signs of ReLUs, with Gaussian tails at the leaves.
 
-A row that fails at x fails in the leaf that x lies in, so with leaves ℓ that cover X, whatever the weights,
+A row that fails at x fails in the leaf that x lies in, so with leaves ℓ that cover X, whatever the
+weights,
 
     P(row r fails) <= charge of the hidden intervals + Σ_ℓ q_ℓ,
 
-q_ℓ the tail of the leaf's functional as in `proof`. Leaves are split where they are worst, all inputs at once, and
-whatever is the time, the tree so far is a proof: of every node either its own tail counts or those of its two halves,
-whichever is less. Where the mean network fails at a point that the search meets, the input is given up: no proof
-exists, and the point is a counterexample for the upper bound.
+q_ℓ the tail of the leaf's functional as in `proof`. Leaves are split where they are worst, all
+inputs at once, and whatever is the time, the tree so far is a proof: of every node either its own
+tail counts or those of its two halves, whichever is less. Where the mean network fails at a point
+that the search meets, the input is given up: no proof exists, and the point is a counterexample for
+the upper bound.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: domains an input, seconds in all, the lower bound that is enough, and a gain that is too small."""
+    """When to stop: domains an input, seconds in all, the lower bound that is enough, and a gain
+    that is too small."""
 
     nodes: int
     seconds: float = math.inf
@@ -56,8 +59,9 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """A proof for every input, at least as good as the one given; points where the mean network was seen to fail, by
-    input; the domains bounded for each input; and whether somebody interrupted the search."""
+    """A proof for every input, at least as good as the one given; points where the mean network was
+    seen to fail, by input; the domains bounded for each input; and whether somebody interrupted the
+    search."""
 
     proofs: list[Proof]
     counterexamples: dict[int, Tensor]
@@ -119,7 +123,8 @@ def refine(
     limits: Limits,
     observe: Callable[[Tensor], None] | None = None,
 ) -> Refined:
-    """Better proofs where rows still fail noticeably, within the limits; an interrupt ends the search, not the proof.
+    """Better proofs where rows still fail noticeably, within the limits; an interrupt ends the
+    search, not the proof.
 
     observe: called after every round with the lower bounds [B] so far.
     """
@@ -189,7 +194,8 @@ class _Search:
         return True
 
     def _tighten(self, domains: Domains, iterations: int) -> Tightened:
-        """In parts that fit; points where the mean network fails are kept, the worst for each input."""
+        """In parts that fit; points where the mean network fails are kept, the worst for each
+        input."""
         each = GRADIENTS * bytes_a_row_each(self.problem, self.posterior)
         rule = self.limits.rule
         parts = in_batches(
@@ -234,7 +240,8 @@ class _Search:
         )
 
     def _at_leaves(self) -> Tensor:
-        """The failure of every row [B, R] by the leaves so far: quick, and no better than what is proved in the end."""
+        """The failure of every row [B, R] by the leaves so far: quick, and no better than what is
+        proved in the end."""
         nodes = self._nodes()
         leaves = nodes.leaf.nonzero().squeeze(1)
         place = (nodes.input[leaves], nodes.row[leaves])
@@ -245,7 +252,8 @@ class _Search:
         return torch.where(refined, torch.minimum(sums, self.plain), self.plain)
 
     def _worst(self) -> Tensor:
-        """The open leaves to split next: of every input its worst ones, as many as there is room for."""
+        """The open leaves to split next: of every input its worst ones, as many as there is room
+        for."""
         nodes = self._nodes()
         candidates = (
             nodes.leaf & (nodes.failure > CLOSED) & (nodes.branch >= 0) & self.active[nodes.input]
@@ -281,7 +289,8 @@ class _Search:
         return (1 - total * (1 + 64 * UNIT) - 64 * UNIT).clamp(0, 1)
 
     def _best(self) -> tuple[Tensor, Tensor]:
-        """For every node the least sum of tails over leaves below it, and whether that is its own tail."""
+        """For every node the least sum of tails over leaves below it, and whether that is its own
+        tail."""
         if self.nodes is None:
             none = self.plain.new_zeros(0)
             return none, none.bool()
@@ -312,7 +321,8 @@ class _Search:
         return Refined(proofs, found, counts)
 
     def _common(self, failure: Tensor) -> dict[int, Common]:
-        """Where leaves fail together: the bound of their maximum, by root, entered in place of the sum of tails."""
+        """Where leaves fail together: the bound of their maximum, by root, entered in place of the
+        sum of tails."""
         found: dict[int, Common] = {}
         if not applies(self.base):
             return found

@@ -1,4 +1,5 @@
-"""Optimised slopes: every lower slope of a (leaky) ReLU between its own two is sound, so the best may be searched."""
+"""Optimised slopes: every lower slope of a (leaky) ReLU between its own two is sound, so the best
+may be searched."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ ITERATES, RATE = 21, 0.1
 
 
 def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Functional]:
-    """Lower slopes [B, R, n] by position of the activation, and the rows' functional with them; of all iterates each
-    row keeps its best."""
+    """Lower slopes [B, R, n] by position of the activation, and the rows' functional with them; of
+    all iterates each row keeps its best."""
     climbing: dict[int, Climbing] = {}
     for k, layer in enumerate(traced.network.layers):
         step = traced.steps[k]
@@ -30,7 +31,8 @@ def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Fun
         ):
             lines = step.relaxation
             slopes = lines.lower_slope.unsqueeze(1).repeat(1, spec.rows.shape[1], 1)
-            # The lower end of a ReLU that is off is not known (nor charged for): only lines of slope 0 hold there.
+            # The lower end of a ReLU that is off is not known (nor charged for): only lines of
+            # slope 0 hold there.
             highest = (lines.upper_slope > 0).double().unsqueeze(1)
             climbing[k] = Climbing(slopes, RATE, _within(layer.traits.slopes[0], highest))
 
@@ -46,13 +48,15 @@ def _within(lowest: float, highest: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def evaluate(traced: Trace, spec: Specification, slopes: Mapping[int, Tensor]) -> Functional:
-    """The functional of the specification's rows, offsets included, with other lower slopes at the given steps."""
+    """The functional of the specification's rows, offsets included, with other lower slopes at the
+    given steps."""
     steps = [_with_slope(step, slopes.get(k)) for k, step in enumerate(traced.steps)]
     return with_offsets(functional(replace(traced, steps=steps), spec.rows), spec.offsets)
 
 
 def _with_slope(step: Step, slope: Tensor | None) -> Step:
-    """A (leaky) ReLU's lower lines pass through 0 whatever their slopes, so nothing else changes."""
+    """A (leaky) ReLU's lower lines pass through 0 whatever their slopes, so nothing else
+    changes."""
     if slope is None or not isinstance(step, ActivationStep):
         return step
     return replace(step, relaxation=replace(step.relaxation, lower_slope=slope))

@@ -1,12 +1,13 @@
 """Steps of layers with Gaussian weights, and of activations where some neurons have a known sign.
 
-Write W = μ + Δ. A step pulls the rows through the mean and adds to the tally what the noise A (Δ h + Δb) can do, h in a
-box hc ± hr. With independent weights and s_j² = Σ_i A_i² σ_ij², the variance of coefficient j of A Δ,
+Write W = μ + Δ. A step pulls the rows through the mean and adds to the tally what the noise A (Δ h
++ Δb) can do, h in a box hc ± hr. With independent weights and s_j² = Σ_i A_i² σ_ij², the variance
+of coefficient j of A Δ,
 
     E F = sqrt(2/π) Σ_j hr_j s_j            L² = Σ_j s_j² max(hl_j², hu_j²) + Σ_i A_i² σ_b,i².
 
-A kernel entry e is shared by all places of a convolution: with g_e(A, h) the derivative of A·(W h) with respect to it,
-L² = Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))².
+A kernel entry e is shared by all places of a convolution: with g_e(A, h) the derivative of A·(W h)
+with respect to it, L² = Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))².
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ MEAN_OF_HALF_NORMAL = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, eq=False)
 class NoisyLinear:
-    """A linear layer with Gaussian weights, and the box in which its input lies; `region` when that is the input."""
+    """A linear layer with Gaussian weights, and the box in which its input lies; `region` when that
+    is the input."""
 
     layer: Linear
     shape: Shape
@@ -49,11 +51,13 @@ class NoisyLinear:
 
     @property
     def terms(self) -> int:
-        """Of any sum over the layer, with some to spare: at an output, at an input, or over all outputs."""
+        """Of any sum over the layer, with some to spare: at an output, at an input, or over all
+        outputs."""
         return 2 * fan(self.layer) + self.size.shape[-1] + 64
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
-        """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its noise added."""
+        """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its
+        noise added."""
         flat = rows.flatten(2)
         value = tally.value - 4 * gamma(self.terms) * dot(flat.abs(), self.size)
         # underflow, which meets |h|
@@ -77,7 +81,8 @@ class NoisyLinear:
             kernel = isinstance(self.layer, Conv2d)
             variance = variance + (self._kernel_reach(rows) if kernel else self._reach(squared))
         if self.noise.bias_variance is not None:
-            # A convolution's bias meets the sum of its channel's rows; what cancels there is rounded.
+            # A convolution's bias meets the sum of its channel's rows; what cancels there is
+            # rounded.
             image = rows.dim() > 3
             sums = rows.flatten(3).sum(-1).abs() if image else rows.abs()
             size = rows.flatten(3).abs().sum(-1) if image else 0.0
@@ -86,7 +91,8 @@ class NoisyLinear:
         return squared, replace(tally, variance=variance)
 
     def _reach(self, squared: Tensor) -> Tensor:
-        """sup over h of Σ_j s_j² h_j²: by the box, for a ball also by |s∘x| <= |s∘c| + eps max_j s_j."""
+        """sup over h of Σ_j s_j² h_j²: by the box, for a ball also by |s∘x| <= |s∘c| + eps max_j
+        s_j."""
         reach = dot(squared, self.h.magnitude**2)
         if self.region is None or self.region.is_box:
             return reach
@@ -95,7 +101,8 @@ class NoisyLinear:
         return torch.minimum(reach, ball)
 
     def _kernel_reach(self, rows: Tensor) -> Tensor:
-        """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))²; the first may cancel, and its rounding is charged to the second."""
+        """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))²; the first may cancel, and its rounding is
+        charged to the second."""
         if not isinstance(self.layer, Conv2d) or self.noise.variance is None:
             raise TypeError("only convolutions have kernels")
         center = (self.h.lower + self.h.upper) / 2
@@ -108,7 +115,8 @@ class NoisyLinear:
     def _shared(
         self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally
     ) -> tuple[Tensor, Tally]:
-        """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed over the layers."""
+        """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed
+        over the layers."""
         relative = 2 * gamma(self.terms)
         coefficients = self._along(rows, factor)
         # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
@@ -147,8 +155,9 @@ class NoisyLinear:
         return tally.gained(-MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
 
     def _joined(self, std: Tensor, tally: Tally) -> Tensor:
-        """The standard deviations of all coefficients on the input: where several layers read it, their noises add up,
-        as independent ones do or, where anything is shared, at most as their sizes do."""
+        """The standard deviations of all coefficients on the input: where several layers read it,
+        their noises add up, as independent ones do or, where anything is shared, at most as their
+        sizes do."""
         if tally.input_std is None:
             return std
         if tally.center is not None:
@@ -158,7 +167,8 @@ class NoisyLinear:
 
 @dataclass(frozen=True, eq=False)
 class SplitStep:
-    """An activation where some neurons have a known sign: A f(z) >= (A' - β∘s) z + constant wherever s∘z >= 0.
+    """An activation where some neurons have a known sign: A f(z) >= (A' - β∘s) z + constant
+    wherever s∘z >= 0.
 
     `lines` gives A' and the constant, for intervals that end at 0 where a neuron is split; β >= 0.
     """

@@ -4,7 +4,8 @@
                                                                                   1[m_r <= 0]        if L_r = 0,
                                                                                   1                  otherwise,
 
-with m (E F already taken off) and L of the rows. Q of a negative number would be no bound: hence the last case.
+with m (E F already taken off) and L of the rows. Q of a negative number would be no bound: hence
+the last case.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def probability(charge: Tensor, rows: Functional) -> Tensor:
 
 
 def row_failures(rows: Functional) -> Tensor:
-    """q_r [B, R] of the theorem, rounded up; comparisons are written so that NaN counts as failure."""
+    """q_r [B, R] of the theorem, rounded up; comparisons are written so that NaN counts as
+    failure."""
     noisy = normal_tail_up(rows.value / rows.lipschitz)
     kept = torch.where(rows.value >= 0, noisy, 1.0)
     certified = torch.where(rows.lipschitz > 0, kept, 1.0)

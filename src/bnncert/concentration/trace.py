@@ -1,8 +1,10 @@
-"""The trace: a network with Gaussian weights as steps on intervals that hold together with known probability.
+"""The trace: a network with Gaussian weights as steps on intervals that hold together with known
+probability.
 
-Each side of each hidden sum (a linear layer's neurons, or those of an `Add`) is m - tL by its functional, and fails
-with probability at most Q(t). A side without noise cannot fail, and the lower side of a neuron that is off under ReLU,
-and that nothing else reads, is never used: neither is charged.
+Each side of each hidden sum (a linear layer's neurons, or those of an `Add`) is m - tL by its
+functional, and fails with probability at most Q(t). A side without noise cannot fail, and the lower
+side of a neuron that is off under ReLU, and that nothing else reads, is never used: neither is
+charged.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]  # each layer's means 
 
 @dataclass(frozen=True, eq=False)
 class Prefix:
-    """What no threshold enters: each layer's means and noise, the trace before the first random layer, and that layer's
-    functionals of z, then of -z, if it is dense."""
+    """What no threshold enters: each layer's means and noise, the trace before the first random
+    layer, and that layer's functionals of z, then of -z, if it is dense."""
 
     parts: Parts
     traced: Trace
@@ -74,7 +76,8 @@ def trace(
     t: float | Tensor,
     known: Prefix | None = None,
 ) -> Trace:
-    """Hidden intervals at threshold t (or one an input, [B]), each side of each neuron charged Q(t)."""
+    """Hidden intervals at threshold t (or one an input, [B]), each side of each neuron charged
+    Q(t)."""
     known = known or prefix(network, posterior, region)
     thresholds = torch.as_tensor(t, dtype=torch.float64, device=region.center.device)
     thresholds = thresholds.expand(len(region))
@@ -127,10 +130,11 @@ def _is_flat_below(layer: object) -> bool:
 def _neurons(
     traced: Trace, t: Tensor, known: Functional | None
 ) -> tuple[Functional, Tensor | None]:
-    """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows, if not all had.
+    """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows,
+    if not all had.
 
-    Where a neuron's end has two functionals the better one is used, and it alone is charged: which one that is depends
-    on nothing random.
+    Where a neuron's end has two functionals the better one is used, and it alone is charged: which
+    one that is depends on nothing random.
     """
     k = len(traced.steps) - 1
     step = traced.steps[k]
@@ -205,13 +209,15 @@ def _interval(found: Functional, t: Tensor, flat_below: bool) -> tuple[Box, Tens
     used = noisy[:, :width]
     if flat_below:
         used = used & ~(upper <= 0)
-    # As float64: a whole number times a Python float would be rounded to the default dtype, float32.
+    # As float64: a whole number times a Python float would be rounded to the default dtype,
+    # float32.
     sides = (used.sum(1) + noisy[:, width:].sum(1)).double()
     return Box(lower, upper), sides
 
 
 def _ends(found: Functional, t: Tensor) -> tuple[Tensor, Tensor]:
-    """They would cross only on a region without points, a part of a box that misses its ball, where anything holds."""
+    """They would cross only on a region without points, a part of a box that misses its ball, where
+    anything holds."""
     width = found.value.shape[1] // 2
     ends = found.value - t.unsqueeze(-1) * found.lipschitz * (1 + 4 * UNIT) - TINY
     lower = ends[:, :width] - UNIT * ends[:, :width].abs()

@@ -1,8 +1,10 @@
-"""Certified upper bounds: at a point x* that an attack proposes, the probability that a row fails is bounded below.
+"""Certified upper bounds: at a point x* that an attack proposes, the probability that a row fails
+is bounded below.
 
     P_safe <= 1 - P(row r <= 0 at x*),   x* in X,
 
-and the lower bound on the right is the concentration certificate of the negated row on the region {x*}.
+and the lower bound on the right is the concentration certificate of the negated row on the region
+{x*}.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ SAMPLED = 4  # networks whose counterexamples are tried beside the mean network'
 def refute(
     problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
 ) -> list[Refutation | None]:
-    """A certified upper bound for every input where an attack breaks the mean network; None elsewhere.
+    """A certified upper bound for every input where an attack breaks the mean network; None
+    elsewhere.
 
     start: points [B, *shape] near the regions from which attacks go on too.
     """
@@ -68,7 +71,8 @@ def _refute(
 def counterexamples(
     problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """For each input the worst point [B, *shape] for the mean network, and the row that fails there, -1 if none."""
+    """For each input the worst point [B, *shape] for the mean network, and the row that fails
+    there, -1 if none."""
     networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
     inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
     attack = pgd(problem, networks, inside, seed=seed)

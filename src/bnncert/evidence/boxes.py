@@ -1,4 +1,5 @@
-"""Evidence of kind `boxes`: weight boxes that are proved safe, and the rule that bounds the mass of their union."""
+"""Evidence of kind `boxes`: weight boxes that are proved safe, and the rule that bounds the mass of
+their union."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ RULE, CELLS, SEPARATORS, PARENT, CUTS = "rule", "cells", "separators", "parent",
 
 @dataclass(frozen=True)
 class Growth:
-    """v⁺ = λσ(1 + ρ·1[g >= 0]),  v⁻ = λσ(1 + ρ·1[g <= 0]),  g the sign of the row's gradient at the centre.
+    """v⁺ = λσ(1 + ρ·1[g >= 0]),  v⁻ = λσ(1 + ρ·1[g <= 0]),  g the sign of the row's gradient at the
+    centre.
 
-    ρ = 0 is PIE's symmetric growth. With `zero_gradient_only` both sides grow by 1 + ρ where g = 0 and by 1 elsewhere,
-    as the code published with the paper does.
+    ρ = 0 is PIE's symmetric growth. With `zero_gradient_only` both sides grow by 1 + ρ where g = 0
+    and by 1 elsewhere, as the code published with the paper does.
     """
 
     step: float
@@ -42,7 +44,8 @@ class Growth:
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺]; draw None: the posterior's centre."""
+    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺]; draw None: the
+    posterior's centre."""
 
     draw: int | None
     center: Tensor
@@ -69,7 +72,8 @@ class Cell:
 class Boxes:
     """The boxes, the bound that proved them, and their union.
 
-    cells: none where the rule needs none, or there is one box; separators: (a, b, weight) for cells a > b.
+    cells: none where the rule needs none, or there is one box; separators: (a, b, weight) for cells
+    a > b.
     """
 
     bound: str

@@ -1,7 +1,7 @@
 """Certificates: a claim about one input with its evidence, as files hold it.
 
-The file format is described in docs/certificate-format.md; a checker needs nothing but that page, the posterior and
-the certificate.
+The file format is described in docs/certificate-format.md; a checker needs nothing but that page,
+the posterior and the certificate.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def certificate_for(
     evidence: Evidence,
     found: Found,
 ) -> Certificate:
-    """The claim about one input with everything a checker needs beside the posterior; digests: of the architecture and
-    of the posterior."""
+    """The claim about one input with everything a checker needs beside the posterior; digests: of
+    the architecture and of the posterior."""
     written = write(evidence)
     parts = [*digests, spec.digest]
     names = (ARCHITECTURE, POSTERIOR, SPECIFICATION, PROBLEM)

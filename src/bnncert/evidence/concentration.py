@@ -1,7 +1,9 @@
-"""Evidence of kind `concentration`: for each Gaussian component a proof on the region, and one at a point.
+"""Evidence of kind `concentration`: for each Gaussian component a proof on the region, and one at a
+point.
 
-A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two. Its tensors are
-named by a prefix (`c0.`, `c0.upper.`, `c0.01` for a half of a half), what they hold, and the position of a layer.
+A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two.
+Its tensors are named by a prefix (`c0.`, `c0.upper.`, `c0.01` for a half of a half), what they
+hold, and the position of a layer.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ REFINED = "refined"
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """What the common-noise bound chose: λ, and by position of a random layer the reference's rows and centres."""
+    """What the common-noise bound chose: λ, and by position of a random layer the reference's rows
+    and centres."""
 
     scale: float
     rows: dict[int, Tensor]
@@ -38,11 +41,13 @@ class Common:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of each.
+    """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of
+    each.
 
-    paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open neuron, from 1; 0 after
-    the last. multipliers [leaves, depth] belong to the splits, slopes [leaves, U] to the open neurons. The row's
-    failure is the sum over the leaves, or with `common` that of their maximum.
+    paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open
+    neuron, from 1; 0 after the last. multipliers [leaves, depth] belong to the splits, slopes
+    [leaves, U] to the open neurons. The row's failure is the sum over the leaves, or with `common`
+    that of their maximum.
     """
 
     paths: Tensor
@@ -53,8 +58,8 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A region in two: where coordinate `dimension` (of the flattened input) is at most `at`, and where it is at least
-    that, each with a proof."""
+    """A region in two: where coordinate `dimension` (of the flattened input) is at most `at`, and
+    where it is at least that, each with a proof."""
 
     dimension: int
     at: float
@@ -64,13 +69,14 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """P_safe, or a mean, is at least `bound` for one input, by threshold t and these slopes of the activations, each by
-    layer position.
+    """P_safe, or a mean, is at least `bound` for one input, by threshold t and these slopes of the
+    activations, each by layer position.
 
-    lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n], lower slopes for the
-    output rows where they were optimised; refined: [n], the neurons of a layer that had rows of their own, if not all;
-    trees: by output row, where it was refined, on the neurons `open` [U], which are numbered through all ReLUs. cut:
-    the region in two instead, and nothing else counts.
+    lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n],
+    lower slopes for the output rows where they were optimised; refined: [n], the neurons of a layer
+    that had rows of their own, if not all; trees: by output row, where it was refined, on the
+    neurons `open` [U], which are numbered through all ReLUs. cut: the region in two instead, and
+    nothing else counts.
     """
 
     bound: float

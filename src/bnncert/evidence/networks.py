@@ -1,4 +1,5 @@
-"""Evidence of kind `networks`: which networks of a list are verified, and where others are refuted."""
+"""Evidence of kind `networks`: which networks of a list are verified, and where others are
+refuted."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ COUNT, VERIFIED, REFUTED, POINTS = "networks", "verified", "refuted", "points"
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Of `count` networks those verified, and those refuted as (network, point, row), points [K, *shape]."""
+    """Of `count` networks those verified, and those refuted as (network, point, row), points [K,
+    *shape]."""
 
     count: int
     verified: tuple[int, ...]

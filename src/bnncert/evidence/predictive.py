@@ -1,5 +1,5 @@
-"""Evidence of kinds `softmax` and `mean`: for each component proofs of the rows and of their negatives, without trees;
-or that the posterior lists its networks."""
+"""Evidence of kinds `softmax` and `mean`: for each component proofs of the rows and of their
+negatives, without trees; or that the posterior lists its networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Convolutional networks on CIFAR10 at ε of 0 to 2/255: concentration, PIE and GIE (10 bound calls), the ceiling."""
+"""Convolutional networks on CIFAR10 at ε of 0 to 2/255: concentration, PIE and GIE (10 bound
+calls), the ceiling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The paper's Figure 2: the region that each method covers, cut by a plane through weight space, for one image.
+"""The paper's Figure 2: the region that each method covers, cut by a plane through weight space,
+for one image.
 
-The plane moves the two weights that the image's smallest margin depends on most, in units of their standard deviation;
-all others stay at the posterior mean. Each method has its one box around the mean, with at most 50 bound calls.
+The plane moves the two weights that the image's smallest margin depends on most, in units of their
+standard deviation; all others stay at the posterior mean. Each method has its one box around the
+mean, with at most 50 bound calls.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def _covered(setting: Setting) -> list[Row]:
 
 
 def _image(problem: Problem) -> int:
-    """The first image whose box carries some mass but not all of it; else any mass; else one the mean gets right."""
+    """The first image whose box carries some mass but not all of it; else any mass; else one the
+    mean gets right."""
     masses = [result.lower for result in certify(problem, BOX_METHODS["PIE"], seed=SEED)]
     right: list[int] = (~problem.misclassified()).nonzero().flatten().tolist()
     partly = [i for i, mass in enumerate(masses) if 0.01 < mass < 0.999]

@@ -1,4 +1,5 @@
-"""The paper's Figure 5: certified against empirical robustness, the share of sampled networks that survive PGD."""
+"""The paper's Figure 5: certified against empirical robustness, the share of sampled networks that
+survive PGD."""
 
 from __future__ import annotations
 

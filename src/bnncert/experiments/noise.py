@@ -1,4 +1,5 @@
-"""A neuron's weight noise as a box sees it and as it is: 784 inputs in [0, 1], each weight's deviation N(0, 0.01²)."""
+"""A neuron's weight noise as a box sees it and as it is: 784 inputs in [0, 1], each weight's
+deviation N(0, 0.01²)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 Rectangles = Sequence[tuple[float, float, float, float]]  # left, right, bottom, top
 SAFE, BOX, EDGE, INK = "#dbe9f6", "#e8833a", "#8c3d00", "#333333"
-# One colour a method in every figure, told apart by lightness too; broken lines are no lower bounds.
+# One colour a method in every figure, told apart by lightness too; broken lines are no lower
+# bounds.
 COLOURS = {
     "sampling": "#b8b8b8",
     "PIE": "#e8b13a",
@@ -35,7 +36,8 @@ def draw_covers(
     title: str,
     labels: tuple[str, str],
 ) -> Figure:
-    """One panel a method: the safe set of two weights, the boxes that cover it and what that certifies.
+    """One panel a method: the safe set of two weights, the boxes that cover it and what that
+    certifies.
 
     safe: [n, n] on a regular grid over extent × extent, rows by the second weight.
     """
@@ -73,7 +75,8 @@ def draw_lines(
     logarithmic: str = "",
     joined: bool = True,
 ) -> Figure:
-    """One line a name through its points, or the points alone; `logarithmic` names the axes that are ("x", "xy")."""
+    """One line a name through its points, or the points alone; `logarithmic` names the axes that
+    are ("x", "xy")."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axis = figure.subplots()
     for k, (name, points) in enumerate(lines.items()):
@@ -156,14 +159,16 @@ def draw_intervals(
 
 def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
-    figure.draw_without_rendering()  # panels of equal aspect find their place in the second pass only
+    # panels of equal aspect find their place in the second pass only
+    figure.draw_without_rendering()
     with rc_context({"svg.hashsalt": "bnncert"}):  # names of elements, random otherwise
         for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
             figure.savefig(path.with_name(path.name + suffix), dpi=150, metadata=metadata)
 
 
 def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -> Figure:
-    """A neuron's weight noise: its density, the interval that holds it, and the interval that a weight box gives."""
+    """A neuron's weight noise: its density, the interval that holds it, and the interval that a
+    weight box gives."""
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     axis = figure.subplots()
     z = np.linspace(-1.15 * box_reach, 1.15 * box_reach, 2001)

@@ -1,4 +1,5 @@
-"""Concentration at one, two and four times the paper's radius, with its certified upper bound and the ceiling."""
+"""Concentration at one, two and four times the paper's radius, with its certified upper bound and
+the ceiling."""
 
 from __future__ import annotations
 

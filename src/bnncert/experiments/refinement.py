@@ -24,8 +24,9 @@ FACTOR, SECONDS, NODES = 4, 60.0, 10**6
 
 @dataclass(frozen=True)
 class Closing:
-    """Mean bounds in percent by the seconds after which they were known; domains bounded, and seconds of search; for
-    each input the point [B, *shape] of its certified upper bound, the clean input where there is none."""
+    """Mean bounds in percent by the seconds after which they were known; domains bounded, and
+    seconds of search; for each input the point [B, *shape] of its certified upper bound, the clean
+    input where there is none."""
 
     history: list[tuple[float, float, float]]
     domains: int
@@ -35,7 +36,8 @@ class Closing:
 
 @torch.no_grad()
 def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
-    """Attack, prove, refine, refute again, as Concentration(effort=3, upper=True) does, with the bounds over time.
+    """Attack, prove, refine, refute again, as Concentration(effort=3, upper=True) does, with the
+    bounds over time.
 
     Points that the search finds enter the upper bound at the end.
     """

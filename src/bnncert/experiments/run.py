@@ -1,7 +1,9 @@
-"""How an experiment is run: cell by cell, each kept as soon as it is done, then written as rows and drawn from them.
+"""How an experiment is run: cell by cell, each kept as soon as it is done, then written as rows and
+drawn from them.
 
-In FOLDER: NAME.json (rows, settings, versions, machine), NAME.csv, NAME.svg and NAME.png. Until all cells are done they
-are lines of NAME.partial.jsonl, from which the same call goes on after an interruption.
+In FOLDER: NAME.json (rows, settings, versions, machine), NAME.csv, NAME.svg and NAME.png. Until all
+cells are done they are lines of NAME.partial.jsonl, from which the same call goes on after an
+interruption.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Experiment:
 def run(
     name: str, experiment: Experiment, setting: Setting, folder: Path, keep: bool = False
 ) -> list[Row]:
-    """Everything the experiment writes; the rows are returned. With `keep` a finished one is not run again."""
+    """Everything the experiment writes; the rows are returned. With `keep` a finished one is not
+    run again."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,5 @@
-"""What experiments are made on: the paper's networks, as published or as our zoo trains them, on the first test images.
+"""What experiments are made on: the paper's networks, as published or as our zoo trains them, on
+the first test images.
 
 Batten, Hosseini, Lomuscio (AISTATS 2024), Table 1: accuracies and mean certified P_safe in percent.
 """
@@ -68,7 +69,8 @@ DIGITS = (
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A network, its posterior, images x [N, *input_shape] with classes y, and the radius they are certified at."""
+    """A network, its posterior, images x [N, *input_shape] with classes y, and the radius they are
+    certified at."""
 
     name: str
     eps: float
@@ -93,14 +95,16 @@ class Subject:
 
 
 def subjects(setting: Setting, names: Sequence[str] = tuple(PAPER)) -> list[Subject]:
-    """Those of the networks that are at hand; the others are named on standard error with what to do."""
+    """Those of the networks that are at hand; the others are named on standard error with what to
+    do."""
     found = [subject for name in names if (subject := _subject(setting, name))]
     if not found and setting.quick and setting.published is None:
         _say("MNIST is out of reach: using the digits network")
         return [_of_zoo(*DIGITS, setting.images)]
     if not found:
         raise InputError(
-            f"none of {', '.join(names)} can be had; set BNNCERT_DATA to a folder with the data sets"
+            f"none of {', '.join(names)} can be had; set BNNCERT_DATA to a folder with the "
+            "data sets"
         )
     return found
 
@@ -183,5 +187,6 @@ def certified(problem: Problem, method: Method) -> dict[str, float]:
 
 
 def ceiling(problem: Problem, networks: int) -> float:
-    """Percent of sampled networks and inputs that survive an attack on each: an estimate that no bound can exceed."""
+    """Percent of sampled networks and inputs that survive an attack on each: an estimate that no
+    bound can exceed."""
     return 100 * surviving(problem, sample(problem.posterior, networks, SEED), SEED)[1]

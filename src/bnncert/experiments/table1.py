@@ -1,8 +1,10 @@
-"""The paper's Table 1: accuracy, and mean certified P_safe of sampling, PIE and GIE; then ours, and what is possible.
+"""The paper's Table 1: accuracy, and mean certified P_safe of sampling, PIE and GIE; then ours, and
+what is possible.
 
-Box methods: λ = 0.5, the posterior mean as centre, at most 50 bound calls an image; "as published" with forward linear
-bounds of the logits apart, and GIE growing by 1 + ρ only where the gradient is 0. Other centres add at most 1e-7 each:
-their boxes carry no mass. Sampling takes the best width of a grid.
+Box methods: λ = 0.5, the posterior mean as centre, at most 50 bound calls an image; "as published"
+with forward linear bounds of the logits apart, and GIE growing by 1 + ρ only where the gradient is
+0. Other centres add at most 1e-7 each: their boxes carry no mass. Sampling takes the best width of
+a grid.
 """
 
 from __future__ import annotations

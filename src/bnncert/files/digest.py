@@ -20,7 +20,8 @@ def canonical_json(value: object) -> str:
 
 
 def digest(header: object, arrays: Iterable[Tensor] = ()) -> str:
-    """SHA-256 of canonical JSON, then of each array: its shape as canonical JSON, its little-endian float64 bytes."""
+    """SHA-256 of canonical JSON, then of each array: its shape as canonical JSON, its little-endian
+    float64 bytes."""
     running = hashlib.sha256(canonical_json(header).encode())
     for array in arrays:
         running.update(canonical_json(list(array.shape)).encode())

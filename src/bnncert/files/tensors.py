@@ -26,7 +26,8 @@ def write_tensors(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]
 
 def tensor_bytes(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
     """The file's content: equal headers and tensors give equal bytes."""
-    # From numpy, which takes a quarter of the time: campaigns write certificates by the hundred thousand.
+    # From numpy, which takes a quarter of the time: campaigns write certificates by the hundred
+    # thousand.
     arrays = {
         name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in tensors.items()
     }
@@ -34,7 +35,8 @@ def tensor_bytes(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
 
 
 def read_tensors(path: Path, schema: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors of a file of the given schema; it may lie in a bundle, as `bundle.zip/name`."""
+    """Header and tensors of a file of the given schema; it may lie in a bundle, as
+    `bundle.zip/name`."""
     try:
         metadata, tensors = _read_bundled(path) if path.parent.is_file() else _read(path)
         header = json.loads(metadata.get(KEY, "null"))
@@ -71,7 +73,8 @@ def _read_bundled(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content or nothing, also after a crash: a temporary file beside it, flushed to disk, then renamed."""
+    """All of the content or nothing, also after a crash: a temporary file beside it, flushed to
+    disk, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -85,7 +88,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """The new name to disk; where a folder cannot be opened as a file (Windows) this is not needed."""
+    """The new name to disk; where a folder cannot be opened as a file (Windows) this is not
+    needed."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

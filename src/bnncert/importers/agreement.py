@@ -1,7 +1,7 @@
 """Whether a network that was read from a module computes what the module computes.
 
-Reading rests on names and types, and a forward can do what neither shows. So the module is run once, on the CPU, with
-every spread so small that its weights are their means.
+Reading rests on names and types, and a forward can do what neither shows. So the module is run
+once, on the CPU, with every spread so small that its weights are their means.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from bnncert.importers.module import Reading
 from bnncert.importers.tracing import own_parameters, undisturbed
 
 NO_SPREAD = -100.0  # exp and softplus of it are 4e-44
-# Relative to the outputs; in float64 first, where less hides in rounding, else in what most modules are made for.
+# Relative to the outputs; in float64 first, where less hides in rounding, else in what most modules
+# are made for.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
 def check_agreement(
     module: nn.Module, reading: Reading, center: Tensor, spreads: Collection[str] = ()
 ) -> None:
-    """An `InputError` where the network at `center` and the module at its means differ on a random input.
+    """An `InputError` where the network at `center` and the module at its means differ on a random
+    input.
 
-    A module that does not run so (because it needs a GPU, say) is not compared, and a warning says so.
+    A module that does not run so (because it needs a GPU, say) is not compared, and a warning says
+    so.
     """
     x = torch.rand(
         2,

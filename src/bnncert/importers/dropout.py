@@ -1,12 +1,12 @@
 """Monte Carlo dropout: networks under dropout masks that are drawn once, as weight samples.
 
-A mask m holds 0 with probability p and 1 / (1 - p) otherwise. Where it multiplies what enters a linear layer, it can
-multiply the layer's weights instead,
+A mask m holds 0 with probability p and 1 / (1 - p) otherwise. Where it multiplies what enters a
+linear layer, it can multiply the layer's weights instead,
 
     W (m ∘ h) + b  =  (W diag(m)) h + b,
 
-and on the way to that layer it passes whatever satisfies f(m ∘ h) = m ∘ f(h) for m >= 0: ReLU, leaky ReLU, and pools if
-it is the same all over a channel.
+and on the way to that layer it passes whatever satisfies f(m ∘ h) = m ∘ f(h) for m >= 0: ReLU,
+leaky ReLU, and pools if it is the same all over a channel.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ LARGEST = 2**28  # numbers in the samples: 2 GiB
 def from_dropout(
     module: nn.Module, samples: int, seed: int = 0, input_shape: Sequence[int] | None = None
 ) -> tuple[Network, Empirical]:
-    """The network, and its weights under `samples` draws of the masks of its dropouts, each draw as likely.
+    """The network, and its weights under `samples` draws of the masks of its dropouts, each draw as
+    likely.
 
-    A sample is the module with dropout switched on, all else as in evaluation, and the masks of one draw. Certificates
-    speak of the masks drawn here, not of all 2ⁿ that dropout on n values can draw.
+    A sample is the module with dropout switched on, all else as in evaluation, and the masks of one
+    draw. Certificates speak of the masks drawn here, not of all 2ⁿ that dropout on n values can
+    draw.
     """
     reading = read(module, input_shape, dropout=True)
     refuse_bayesian(reading)
@@ -58,7 +60,8 @@ def from_dropout(
 
 
 def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
-    """For each dropout its masks [samples, *shape], or [samples, channels, 1, ...] where whole channels are dropped."""
+    """For each dropout its masks [samples, *shape], or [samples, channels, 1, ...] where whole
+    channels are dropped."""
     generator = np.random.default_rng(seed)
     masks = []
     for dropout in reading.dropouts:
@@ -76,7 +79,8 @@ def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
 
 
 def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tensor]:
-    """Which layer's weights the mask multiplies, and by what: a factor [samples, ...] that broadcasts to them."""
+    """Which layer's weights the mask multiplies, and by what: a factor [samples, ...] that
+    broadcasts to them."""
     if dropout.normalised:
         raise _refusal(dropout, "stands before a batch normalisation; put it behind")
     for i, layer in enumerate(network.layers[dropout.position :], dropout.position):
@@ -85,7 +89,10 @@ def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tens
         if isinstance(layer, Conv2d | AvgPool2d | MaxPool2d) and mask[0, 0].numel() > 1:
             raise _refusal(
                 dropout,
-                f"drops single values before {type(layer).__name__}; only channels can be (Dropout2d)",
+                (
+                    f"drops single values before {type(layer).__name__}; only channels can be "
+                    "(Dropout2d)"
+                ),
             )
         if isinstance(layer, Conv2d):
             return i, mask.unsqueeze(1)  # weights [out, in, height, width], mask [in, 1, 1]

@@ -1,4 +1,5 @@
-"""A file of any kind that can be read, as a network, a posterior and notes on where they come from."""
+"""A file of any kind that can be read, as a network, a posterior and notes on where they come
+from."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ FORMATS = (*LIBRARIES, *WHOLE, ONNX)
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a `state_dict` does not say (an ONNX file lacks `std` alone); None leaves it to the format's default."""
+    """What a `state_dict` does not say (an ONNX file lacks `std` alone); None leaves it to the
+    format's default."""
 
     activation: str | None = None
     input_shape: Sequence[int] | None = None

@@ -1,7 +1,7 @@
 """laplace-torch: Laplace approximations N(mean, P⁻¹) with the precision P of the library.
 
-P is the curvature of the data, scaled, plus the prior's precision; it is taken from `la.posterior_precision`, which is
-what `la.sample` draws with, and inverted in float64.
+P is the curvature of the data, scaled, plus the prior's precision; it is taken from
+`la.posterior_precision`, which is what `la.sample` draws with, and inverted in float64.
 
     diag   std = P^(-1/2)
     full   factor = Cholesky factor of P⁻¹
@@ -44,7 +44,8 @@ def from_laplace(la: Any, input_shape: Sequence[int] | None = None) -> tuple[Net
     folded = [name for name in shapes if name not in model.shapes]
     if folded:
         raise InputError(
-            f"{folded[0]!r} is random but not a weight of a layer; freeze it before the approximation"
+            f"{folded[0]!r} is random but not a weight of a layer; freeze it before the "
+            "approximation"
         )
     with torch.no_grad():
         indices = (
@@ -70,7 +71,8 @@ def _mean(la: Any, shapes: dict[str, Shape]) -> dict[str, Tensor]:
 
 
 def _spread(part: Tensor, shapes: dict[str, Shape], indices: Tensor) -> dict[str, Tensor]:
-    """Values [..., m] of the random weights among those in la.mean, as tensors by name, 0 for the others."""
+    """Values [..., m] of the random weights among those in la.mean, as tensors by name, 0 for the
+    others."""
     size = sum(math.prod(shape) for shape in shapes.values())
     whole = torch.zeros(*part.shape[:-1], size, dtype=torch.float64)
     whole[..., indices] = part

@@ -50,10 +50,12 @@ ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where a parameter's values come from: scale · (the module's tensor `name`) + shift, for each output.
+    """Where a parameter's values come from: scale · (the module's tensor `name`) + shift, for each
+    output.
 
-    `name` is None for a bias that only a batch normalisation brought; its value is the shift. In a Bayesian layer
-    `name` is the mean's, and `spread` names the tensor that `convention` turns into standard deviations.
+    `name` is None for a bias that only a batch normalisation brought; its value is the shift. In a
+    Bayesian layer `name` is the mean's, and `spread` names the tensor that `convention` turns into
+    standard deviations.
     """
 
     name: str | None
@@ -66,7 +68,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Dropout:
-    """A dropout, which the network leaves out: in training it acts on what enters layer `position`."""
+    """A dropout, which the network leaves out: in training it acts on what enters layer
+    `position`."""
 
     step: Step
     position: int
@@ -77,22 +80,25 @@ class Dropout:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A network, and the source of each of its parameters (W0, b0, ... as `Network.parameters` names them)."""
+    """A network, and the source of each of its parameters (W0, b0, ... as `Network.parameters`
+    names them)."""
 
     network: Network
     sources: dict[str, Source]
     dropouts: tuple[Dropout, ...] = ()
 
     def flat(self, values: Values, shift: bool = True) -> Tensor:
-        """Tensors [..., *shape] by the module's names as one vector [..., size] in the network's order.
+        """Tensors [..., *shape] by the module's names as one vector [..., size] in the network's
+        order.
 
-        Means take the scale and the shift of what was folded. Standard deviations (shift=False) take the scale's
-        absolute value and no shift.
+        Means take the scale and the shift of what was folded. Standard deviations (shift=False)
+        take the scale's absolute value and no shift.
         """
         return self._flat(values, shift, absolute=not shift)
 
     def directions(self, values: Values) -> Tensor:
-        """As `flat`, for columns of a factor of the covariance: with the scale and its sign, without the shift."""
+        """As `flat`, for columns of a factor of the covariance: with the scale and its sign,
+        without the shift."""
         return self._flat(values, shift=False, absolute=False)
 
     def _flat(self, values: Values, shift: bool, absolute: bool) -> Tensor:
@@ -114,7 +120,8 @@ def _tensor(values: Values, source: Source) -> Tensor:
     name, rank = str(source.name), len(source.shape)
     if name not in values:
         raise InputError(
-            f"there are no values for the module's tensor {name!r}; name every parameter as the module does"
+            f"there are no values for the module's tensor {name!r}; name every parameter as "
+            "the module does"
         )
     value = values[name].detach().cpu()
     if (
@@ -142,10 +149,11 @@ def _scaled(source: Source, value: Tensor, shift: bool, absolute: bool) -> Tenso
 def read(
     module: nn.Module, input_shape: Sequence[int] | None = None, dropout: bool = False
 ) -> Reading:
-    """The network that the module computes in evaluation mode; an `InputError` names what cannot be read.
+    """The network that the module computes in evaluation mode; an `InputError` names what cannot be
+    read.
 
-    `input_shape` (without the batch) is needed only where a convolution or a pool comes first. Dropouts are left out,
-    with a warning unless `dropout` says that the caller puts them back.
+    `input_shape` (without the batch) is needed only where a convolution or a pool comes first.
+    Dropouts are left out, with a warning unless `dropout` says that the caller puts them back.
     """
     steps = _without_softmax(chain(module))
     first = _first_shape(steps) if input_shape is None else tuple(int(size) for size in input_shape)
@@ -399,7 +407,11 @@ def _announce(steps: Sequence[Step], left_out: Sequence[Dropout]) -> None:
     if left_out:
         names = ", ".join(str(dropout.step) for dropout in left_out)
         warnings.warn(
-            f"{names}: left out as in evaluation; what is certified is not Monte Carlo dropout (from_dropout reads it)",
+            (
+                f"{names}: left out as in evaluation; what is certified is not Monte Carlo "
+                "dropout (from_dropout reads "
+                "it)"
+            ),
             stacklevel=4,
         )
     for step in steps:
@@ -415,6 +427,7 @@ def _announce(steps: Sequence[Step], left_out: Sequence[Dropout]) -> None:
 
 
 def _is_frozen(module: nn.Module) -> bool:
-    """Told to use one set of weights: blitz and torch-uncertainty by a flag, torchbnn by noise that it keeps."""
+    """Told to use one set of weights: blitz and torch-uncertainty by a flag, torchbnn by noise that
+    it keeps."""
     flags = (getattr(module, "freeze", None), getattr(module, "frozen", None))
     return any(flag is True for flag in flags) or module._buffers.get("weight_eps") is not None

@@ -1,4 +1,5 @@
-"""Distributions over a model's named parameters, as posteriors over a network's flat weight vector."""
+"""Distributions over a model's named parameters, as posteriors over a network's flat weight
+vector."""
 
 from __future__ import annotations
 
@@ -24,10 +25,12 @@ LARGEST_FACTOR = 2**28  # numbers in a factor of the covariance: 2 GiB
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """A network, the shapes of its parameters by the names that the model has for them, and their present values.
+    """A network, the shapes of its parameters by the names that the model has for them, and their
+    present values.
 
-    The model is a module, whose names and layouts are the module's, or a `Network`, whose parameters are W0 [in, out],
-    b0, ... and have no values. A parameter that a posterior does not name keeps its present value: it is certain.
+    The model is a module, whose names and layouts are the module's, or a `Network`, whose
+    parameters are W0 [in, out], b0, ... and have no values. A parameter that a posterior does not
+    name keeps its present value: it is certain.
     """
 
     reading: Reading
@@ -64,14 +67,16 @@ class Named:
         lacking = sorted(self.shapes.keys() - values.keys() - self.present.keys())
         if lacking:
             raise InputError(
-                f"no values for the parameter {lacking[0]!r}; the network has {', '.join(self.shapes)}"
+                f"no values for the parameter {lacking[0]!r}; the network has "
+                f"{', '.join(self.shapes)}"
             )
         return self.reading.flat(self._filled(values, leading, self.present))
 
     def _filled(
         self, values: Values, leading: int, otherwise: Values | None = None
     ) -> dict[str, Tensor]:
-        """The values in the reading's layout, those that are not given filled in, by zeros unless told."""
+        """The values in the reading's layout, those that are not given filled in, by zeros unless
+        told."""
         first = self._checked(values, leading)
         filled = {}
         for name, shape in self.shapes.items():
@@ -96,7 +101,8 @@ class Named:
         for name, value in values.items():
             if tuple(value.shape) != (*first, *self.shapes[name]):
                 raise InputError(
-                    f"values for {name!r} have shape {tuple(value.shape)}; give {(*first, *self.shapes[name])}"
+                    f"values for {name!r} have shape {tuple(value.shape)}; give "
+                    f"{(*first, *self.shapes[name])}"
                 )
         return first
 
@@ -132,7 +138,8 @@ def _reversed(shape: Shape) -> Shape:
 
 
 def unpacked(packed: Tensor, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
-    """A vector [..., n] in which the parameters stand one after the other, cut into [..., *shape]."""
+    """A vector [..., n] in which the parameters stand one after the other, cut into [...,
+    *shape]."""
     sizes = [math.prod(shape) for shape in shapes.values()]
     if packed.shape[-1] != sum(sizes):
         raise InputError(
@@ -149,7 +156,8 @@ def check_factor(size: int, rank: int, instead: str) -> None:
     """Refuse a factor of the covariance that would not fit into memory, before it is made."""
     if size * rank > LARGEST_FACTOR:
         raise InputError(
-            f"the covariance needs a factor of {size} x {rank} numbers, {size * rank * 8 / 2**30:.1f} GiB, "
+            f"the covariance needs a factor of {size} x {rank} numbers, "
+            f"{size * rank * 8 / 2**30:.1f} GiB, "
             f"and at most {LARGEST_FACTOR * 8 >> 30} GiB are taken; {instead}"
         )
 
@@ -158,12 +166,14 @@ def check_names(names: Mapping[str, str]) -> None:
     twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
     if twice:
         raise InputError(
-            f"two of the names {', '.join(names)} stand for the parameter {twice[0]!r}; give each its own"
+            f"two of the names {', '.join(names)} stand for the parameter {twice[0]!r}; give "
+            "each its own"
         )
 
 
 def announce_certain(model: Named, given: Collection[str]) -> None:
-    """Warn of parameters without a distribution: a misspelt name would make a weight certain unnoticed."""
+    """Warn of parameters without a distribution: a misspelt name would make a weight certain
+    unnoticed."""
     certain = [name for name in model.present if name not in given]
     if certain:
         warnings.warn(

@@ -1,6 +1,7 @@
 """The native posterior file: safetensors, one metadata key with the architecture and the family.
 
-Tensors are named as in the `.npz` form: parameter, underscore, the family's field (`W0_mean`, `b1_std`, `W0_low`, ...).
+Tensors are named as in the `.npz` form: parameter, underscore, the family's field (`W0_mean`,
+`b1_std`, `W0_low`, ...).
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
 
 
 def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str, Tensor]:
-    """Every parameter of every field by name; a factor [n, k] as [k, *its shape], samples [S, n] as [S, *its shape]."""
+    """Every parameter of every field by name; a factor [n, k] as [k, *its shape], samples [S, n] as
+    [S, *its shape]."""
     if isinstance(posterior, Mixture):
         parts = (
             _named(network, component, f"{i}.") for i, component in enumerate(posterior.components)
@@ -105,7 +107,8 @@ def _build(
         )
     if family not in SINGLE:
         raise InputError(
-            f"{path!r}: posterior family {family!r} is not known; known: {', '.join([*SINGLE, 'mixture'])}"
+            f"{path!r}: posterior family {family!r} is not known; known: "
+            f"{', '.join([*SINGLE, 'mixture'])}"
         )
     fields = {
         name: _gather(network, tensors, path, prefix, name) for name in SINGLE[family].names()
@@ -124,7 +127,8 @@ def _gather(
         expected = shape if value is None or not stacked else (*value.shape[:1], *shape)
         if value is None or tuple(value.shape) != expected or not value.is_floating_point():
             raise InputError(
-                f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape {tuple(expected)}"
+                f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape "
+                f"{tuple(expected)}"
             )
         parts.append(value.double().flatten(1).mT if stacked else value.double().flatten())
     if len({part.shape[1:] for part in parts}) != 1:

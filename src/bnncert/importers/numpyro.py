@@ -1,7 +1,8 @@
 """NumPyro: automatic guides over the weights of a network.
 
-NumPyro's models are functions, so the user says which site is which parameter. What is read are the parameters that
-SVI returns; `AutoNormal` has them by site, the others as vectors over all sites one after the other:
+NumPyro's models are functions, so the user says which site is which parameter. What is read are the
+parameters that SVI returns; `AutoNormal` has them by site, the others as vectors over all sites one
+after the other:
 
     AutoNormal                     N(site_auto_loc, site_auto_scale²)
     AutoDiagonalNormal             N(auto_loc, auto_scale²)
@@ -43,9 +44,9 @@ def from_numpyro(
 ) -> tuple[Network, Gaussian]:
     """The network, and the guide's distribution of its weights.
 
-    target: a `Network`, whose matrices are [in, out] as in x @ w, or a module of torch, whose are [out, in]. names: the
-    parameter of the target that a site is, by site, where the two are called differently. Other sites are integrated
-    out: the network does not depend on them.
+    target: a `Network`, whose matrices are [in, out] as in x @ w, or a module of torch, whose are
+    [out, in]. names: the parameter of the target that a site is, by site, where the two are called
+    differently. Other sites are integrated out: the network does not depend on them.
     """
     kind = type(guide).__name__
     if kind not in GUIDES or not type(guide).__module__.startswith("numpyro."):

@@ -1,7 +1,8 @@
 """Networks from ONNX files: chains of operators, with their weights as the mean of a posterior.
 
-Weights are read as the floats they are, and the network that is certified is the one after arithmetic with constants
-was folded into its linear layers. What cannot be represented is refused by the name of its node.
+Weights are read as the floats they are, and the network that is certified is the one after
+arithmetic with constants was folded into its linear layers. What cannot be represented is refused
+by the name of its node.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ Std: TypeAlias = float | Mapping[str, float | Tensor]
 def from_onnx(path: str | Path, std: Std = 0.0) -> tuple[Network, Normal]:
     """The file's network with independent Gaussian weights around the stored ones.
 
-    std: the standard deviation of every parameter, or a mapping from the names in `Network.parameters` (W0, b0, ...)
-    to a number or a tensor of the parameter's shape; what it does not name is certain.
+    std: the standard deviation of every parameter, or a mapping from the names in
+    `Network.parameters` (W0, b0, ...) to a number or a tensor of the parameter's shape; what it
+    does not name is certain.
     """
     network, mean = read_onnx(path)
     return network, Normal(mean, _deviations(network, std))
@@ -115,7 +117,8 @@ def _load(path: Path) -> Any:
 
 
 def _walk(graph: Any) -> Chain:
-    """From the one input to the one output; every node takes the activation of the node before it."""
+    """From the one input to the one output; every node takes the activation of the node before
+    it."""
     constants = {tensor.name: _array(tensor) for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1 or len(graph.output) != 1:
@@ -133,7 +136,8 @@ def _walk(graph: Any) -> Chain:
             known = OPERATORS if read.position >= 0 else FOLDED
             if node.domain not in ("", "ai.onnx") or node.op_type not in known:
                 raise InputError(
-                    f"the operator is not supported on {'constants' if known is FOLDED else 'activations'}"
+                    "the operator is not supported on "
+                    f"{'constants' if known is FOLDED else 'activations'}"
                 )
             if read.position < 0:
                 constants[result] = FOLDED[node.op_type](read)
@@ -153,7 +157,8 @@ def _start(value: Any) -> Chain:
     sizes = [size.dim_value for size in value.type.tensor_type.shape.dim]
     if len(sizes) < 2 or not all(size >= 1 for size in sizes[1:]) or math.prod(sizes[1:]) > MOST:
         raise InputError(
-            f"input {value.name!r} has shape {sizes}; give a batch dimension and known sizes after it"
+            f"input {value.name!r} has shape {sizes}; give a batch dimension and known sizes "
+            "after it"
         )
     return Chain(sizes[0], tuple(sizes[1:]), tuple(sizes[1:]))
 

@@ -1,7 +1,9 @@
-"""ONNX operators as layers: each takes the chain of layers so far and a node, and gives the longer chain.
+"""ONNX operators as layers: each takes the chain of layers so far and a node, and gives the longer
+chain.
 
-Elementwise arithmetic with constants (normalised inputs, batch normalisation, a bias that is added by a node of its
-own) has no layer here: x -> s x + t is folded, in float64, into the linear layer before it or else into the next one,
+Elementwise arithmetic with constants (normalised inputs, batch normalisation, a bias that is added
+by a node of its own) has no layer here: x -> s x + t is folded, in float64, into the linear layer
+before it or else into the next one,
 
     (h W + b) s + t = h (W s) + (b s + t),        (s x + t) W + b = x (s W) + (b + t W).
 """
@@ -40,7 +42,8 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator on the activation, which is operand number `position`; the others are constants or absent."""
+    """An operator on the activation, which is operand number `position`; the others are constants
+    or absent."""
 
     operator: str
     name: str
@@ -65,7 +68,8 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """x -> scale x + shift, elementwise on one input's shape, for the next linear layer; `name` is its node's."""
+    """x -> scale x + shift, elementwise on one input's shape, for the next linear layer; `name` is
+    its node's."""
 
     name: str
     scale: Array

@@ -32,13 +32,15 @@ STDS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
 def from_posteriors(
     state: Any, module: nn.Module, input_shape: Sequence[int] | None = None
 ) -> tuple[Network, Normal]:
-    """The network that the module computes, and independent Gaussian weights as the state has them."""
+    """The network that the module computes, and independent Gaussian weights as the state has
+    them."""
     kind = type(state).__name__
     if kind not in STDS:
         raise InputError(f"{kind} is not a state that can be read; give one of {', '.join(STDS)}")
     if not isinstance(state.params, Mapping):
         raise InputError(
-            "the state's params must be named as the module's; start from dict(module.named_parameters())"
+            "the state's params must be named as the module's; start from "
+            "dict(module.named_parameters())"
         )
     field, transform = STDS[kind]
     model = named(module, input_shape)
@@ -50,6 +52,7 @@ def from_posteriors(
     flat = [name for name, value in stds.items() if not bool(value.isfinite().all())]
     if flat:
         raise InputError(
-            f"{field} of {flat[0]!r} leaves a weight without a finite spread; add the prior's precision"
+            f"{field} of {flat[0]!r} leaves a weight without a finite spread; add the prior's "
+            "precision"
         )
     return model.network, model.normal(dict(state.params), stds)

@@ -1,7 +1,8 @@
 """Pyro: automatic guides over the weights of a network.
 
-The sample sites are the network's parameters, named by their paths (`net.0.weight`). What is read is what the guide
-draws with: `AutoNormal` keeps `locs` and `scales` by site, the others vectors over all sites one after the other,
+The sample sites are the network's parameters, named by their paths (`net.0.weight`). What is read
+is what the guide draws with: `AutoNormal` keeps `locs` and `scales` by site, the others vectors
+over all sites one after the other,
 
     AutoDiagonalNormal             N(loc, scale²)
     AutoLowRankMultivariateNormal  loc + scale∘(ξ + cov_factor η)
@@ -30,8 +31,8 @@ def from_pyro(
 ) -> tuple[Network, Gaussian]:
     """The network that `net` computes, and the guide's distribution of its weights.
 
-    `net` is the part of the model that maps inputs to outputs. Sites of the model that are not in it (a noise scale,
-    say) are integrated out: its output does not depend on them.
+    `net` is the part of the model that maps inputs to outputs. Sites of the model that are not in
+    it (a noise scale, say) are integrated out: its output does not depend on them.
     """
     kind = type(guide).__name__
     if kind not in GUIDES or not type(guide).__module__.startswith("pyro."):
@@ -60,7 +61,8 @@ def _parameters(net: nn.Module) -> list[str]:
 
 
 def _paths(sites: Collection[str], parameters: Collection[str]) -> dict[str, str]:
-    """Which site is which parameter; `net` may be a part of the model, whose path then precedes the parameters'."""
+    """Which site is which parameter; `net` may be a part of the model, whose path then precedes the
+    parameters'."""
     prefixes = {
         site.removesuffix(name)
         for site in sites
@@ -87,7 +89,8 @@ def _check_real(site: str, support: Any) -> None:
 
 
 def _plain(net: nn.Module, drawn: Mapping[str, Tensor]) -> nn.Module:
-    """A copy made of torch's modules: a `PyroModule[nn.Linear]` as nn.Linear, what it draws as parameters."""
+    """A copy made of torch's modules: a `PyroModule[nn.Linear]` as nn.Linear, what it draws as
+    parameters."""
     copy = deepcopy(net)
     for path, module in copy.named_modules():
         if "_pyro_samples" not in module.__dict__:
@@ -99,7 +102,8 @@ def _plain(net: nn.Module, drawn: Mapping[str, Tensor]) -> nn.Module:
         names = list(module.__dict__["_pyro_samples"])
         module.__dict__["_pyro_samples"].clear()
         kind = type(module)
-        # The mixin of a module and Pyro has no forward of its own; a class written by hand has, and keeps it.
+        # The mixin of a module and Pyro has no forward of its own; a class written by hand has, and
+        # keeps it.
         if "forward" not in vars(kind) and "_pyro_get_fullname" not in dir(kind.__bases__[0]):
             module.__class__ = kind.__bases__[0]
         for name in names:

@@ -1,4 +1,5 @@
-"""Weight samples: Markov chains, deep ensembles, and the Gaussian that SWAG fits to the iterates of SGD."""
+"""Weight samples: Markov chains, deep ensembles, and the Gaussian that SWAG fits to the iterates of
+SGD."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ def from_samples(
 ) -> tuple[Network, Empirical]:
     """The network, and its weights drawn uniformly from the samples.
 
-    samples: a list of state_dicts of the module (the members of an ensemble, say), or arrays [S, *shape] by name, as
-    samplers return them, chains taken together. names: which parameter of the target an array is, where the sampler has
-    other names; arrays without an entry are then left out.
+    samples: a list of state_dicts of the module (the members of an ensemble, say), or arrays [S,
+    *shape] by name, as samplers return them, chains taken together. names: which parameter of the
+    target an array is, where the sampler has other names; arrays without an entry are then left
+    out.
     """
     if not isinstance(samples, Mapping):
         return _from_states(target, samples, input_shape)
@@ -61,7 +63,8 @@ def _tensor(name: str, value: Any) -> Tensor:
 def _from_states(
     target: Target, states: Sequence[Mapping[str, Tensor]], input_shape: Sequence[int] | None
 ) -> tuple[Network, Empirical]:
-    """Each state is loaded into a copy of the module: members may differ in their running statistics, too."""
+    """Each state is loaded into a copy of the module: members may differ in their running
+    statistics, too."""
     if not isinstance(target, nn.Module) or not states:
         raise InputError("a list of samples must be state_dicts, at least one, of a module")
     copy = deepcopy(target)
@@ -85,16 +88,19 @@ def from_swag(
     deviations: Mapping[str, Any] | None = None,
     input_shape: Sequence[int] | None = None,
 ) -> tuple[Network, Gaussian]:
-    """SWAG: N(θ, (Σ + D Dᵀ / (K - 1)) / 2) with Σ = diag(sq_mean - mean²) and the K deviations as columns of D.
+    """SWAG: N(θ, (Σ + D Dᵀ / (K - 1)) / 2) with Σ = diag(sq_mean - mean²) and the K deviations as
+    columns of D.
 
-    mean and sq_mean: running means of the weights and of their squares; deviations: [K, *shape] for each parameter, the
-    last iterates less the running mean. Without deviations the posterior is SWAG-Diagonal, N(θ, Σ).
+    mean and sq_mean: running means of the weights and of their squares; deviations: [K, *shape] for
+    each parameter, the last iterates less the running mean. Without deviations the posterior is
+    SWAG-Diagonal, N(θ, Σ).
     """
     model = named(module, input_shape)
     means, squares = renamed(mean, None), renamed(sq_mean, None)
     if means.keys() != squares.keys():
         raise InputError(
-            f"mean has {', '.join(means)} and sq_mean {', '.join(squares)}; give both of every parameter"
+            f"mean has {', '.join(means)} and sq_mean {', '.join(squares)}; give both of "
+            "every parameter"
         )
     announce_certain(model, means)
     # A variance found as a difference may come out below 0; SWAG's own sampling cuts it off too.

@@ -4,7 +4,8 @@
     formula = (<= term term) | (>= term term) | (and formula ...) | (or formula ...)
     term    = NUMBER | NAME | (+ term ...) | (- term ...) | (* term ...), linear in the names
 
-A formula is kept in disjunctive normal form: a list of cases, each a list of inequalities that hold together.
+A formula is kept in disjunctive normal form: a list of cases, each a list of inequalities that hold
+together.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def head(group: Group) -> str:
 
 
 def normal_form(formula: str | Group, names: Container[str], line: int) -> Formula:
-    """The cases of a formula over the declared names; none if it is false, one without inequalities if it is true."""
+    """The cases of a formula over the declared names; none if it is false, one without inequalities
+    if it is true."""
     if isinstance(formula, str):
         raise refusal(
             line,
@@ -151,7 +153,10 @@ def _term(term: str | Group, names: Container[str], line: int) -> Sum:
     if operator not in ARITHMETIC:
         raise refusal(
             line,
-            f"operator {operator[:40]!r} is not supported in a term; supported: {', '.join(ARITHMETIC)}",
+            (
+                f"operator {operator[:40]!r} is not supported in a term; supported: "
+                f"{', '.join(ARITHMETIC)}"
+            ),
         )
     operands = [_term(operand, names, line) for operand in term.items[1:]]
     if not operands:

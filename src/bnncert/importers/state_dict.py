@@ -1,8 +1,9 @@
 """Posteriors from a `state_dict`: tensors with names, and no architecture.
 
-The layers are those whose tensors are there; their order is that of the numbers in their names, or of the file. Between
-them stands one activation. Strides, padding, pools and normalisations leave no trace that could be read safely: a file
-of a network with them does not fit together, and is refused.
+The layers are those whose tensors are there; their order is that of the numbers in their names, or
+of the file. Between them stands one activation. Strides, padding, pools and normalisations leave no
+trace that could be read safely: a file of a network with them does not fit together, and is
+refused.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ BESIDE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A layer in the file: its path, its tensors by their names in it, and their convention; None if it is plain."""
+    """A layer in the file: its path, its tensors by their names in it, and their convention; None
+    if it is plain."""
 
     path: str
     tensors: dict[str, Tensor]
@@ -89,10 +91,11 @@ def from_state_dict(
     layers: Sequence[str] | None = None,
     bias: bool = True,
 ) -> tuple[Reading, Normal]:
-    """What the file's layers make with `activation` (ReLU unless given) between them, and their posterior.
+    """What the file's layers make with `activation` (ReLU unless given) between them, and their
+    posterior.
 
-    `layers` gives their names in order where the file does not tell it. `bias=False` is for blitz, which stores biases
-    that its layers do not use.
+    `layers` gives their names in order where the file does not tell it. `bias=False` is for blitz,
+    which stores biases that its layers do not use.
     """
     if library not in LIBRARIES:
         raise InputError(f"library {library!r} is not known; choose {', '.join(LIBRARIES)}")
@@ -127,7 +130,9 @@ def _layers(tensors: Mapping[str, Tensor], library: str) -> list[Found]:
     left = sorted(set(tensors) - claimed)
     if left or not found:
         raise InputError(
-            f"{left[0] if left else 'nothing'!r} is not a weight that {library} has in a Linear or Conv2d; {ELSEWHERE}"
+            f"{left[0] if left else 'nothing'!r} is not a weight that {library} has in a "
+            "Linear or Conv2d; "
+            f"{ELSEWHERE}"
         )
     frozen = [layer.path for layer in found if layer.convention and "weight_eps" in layer.tensors]
     if frozen:
@@ -218,7 +223,8 @@ def _network(
     except InputError as error:
         raise InputError(
             f"the layers {', '.join(paths)} do not fit together ({error}); "
-            f"a state_dict does not tell strides, padding, pools and the order of layers: {ELSEWHERE}"
+            "a state_dict does not tell strides, padding, pools and the order of layers: "
+            f"{ELSEWHERE}"
         ) from error
 
 

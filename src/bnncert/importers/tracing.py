@@ -1,8 +1,9 @@
-"""A torch module as a chain of steps from its input to its output, each a module of torch's or a Bayesian layer.
+"""A torch module as a chain of steps from its input to its output, each a module of torch's or a
+Bayesian layer.
 
-The module is traced symbolically in evaluation mode and read backwards from its output, so that what does not lead to
-the output (the divergences that Bayesian layers return beside it) is never looked at. A function is read as the module
-that does the same.
+The module is traced symbolically in evaluation mode and read backwards from its output, so that
+what does not lead to the output (the divergences that Bayesian layers return beside it) is never
+looked at. A function is read as the module that does the same.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class Tracer(fx.Tracer):
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and afterwards as before: a forward may leave marks on the modules it runs through."""
+    """In evaluation mode, and afterwards as before: a forward may leave marks on the modules it
+    runs through."""
     before = [(each, dict(each.__dict__)) for each in module.modules()]
     try:
         module.eval()
@@ -156,7 +158,8 @@ def _trace(module: nn.Module) -> fx.Graph:
         ) as error:  # the forward is the user's: what it cannot do with a symbol has no one type
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
-                f"{_title('', module)} cannot be read ({reason}); its forward must be a chain without branches"
+                f"{_title('', module)} cannot be read ({reason}); its forward must be a chain "
+                "without branches"
             ) from error
 
 
@@ -165,13 +168,15 @@ def _result(value: object) -> fx.Node:
     first = value[0] if isinstance(value, tuple | list) and value else value
     if not isinstance(first, fx.Node):
         raise InputError(
-            f"the module returns a {type(value).__name__}; it must return its output, or a tuple with it"
+            f"the module returns a {type(value).__name__}; it must return its output, or a "
+            "tuple with it"
         )
     return first
 
 
 def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None, fx.Node]:
-    """The node as a step, None where it only picks a layer's output out of a tuple, and the node before it."""
+    """The node as a step, None where it only picks a layer's output out of a tuple, and the node
+    before it."""
     name = (
         node.target
         if isinstance(node.target, str)
@@ -194,7 +199,8 @@ def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None,
 
 
 def _returns_divergence(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
-    """A Bayesian layer, whose output may be a tuple with the divergence; of any other x[0] is the first example."""
+    """A Bayesian layer, whose output may be a tuple with the divergence; of any other x[0] is the
+    first example."""
     return (
         node.op == "call_module"
         and convention_of(own_parameters(modules[str(node.target)])) is not None

@@ -1,4 +1,5 @@
-"""Mean-field Gaussian posteriors out of torch modules: Bayesian layers of several libraries, and plain layers.
+"""Mean-field Gaussian posteriors out of torch modules: Bayesian layers of several libraries, and
+plain layers.
 
 What is certified is N(mean, std²) with the numbers computed here, once, in float64.
 """
@@ -25,11 +26,13 @@ Std: TypeAlias = float | Mapping[str, float | Tensor]
 def from_torch(
     module: nn.Module, input_shape: Sequence[int] | None = None, std: Std | None = None
 ) -> tuple[Network, Normal]:
-    """The network and posterior of a module whose Bayesian layers name their weights as one of `CONVENTIONS` does.
+    """The network and posterior of a module whose Bayesian layers name their weights as one of
+    `CONVENTIONS` does.
 
-    Parameters of plain layers are certain, with a warning, unless `std` gives them a standard deviation: one for all,
-    or by the module's name of the parameter (a number, or a tensor of its shape). `input_shape`, without the batch, is
-    needed only where a convolution or a pool comes first.
+    Parameters of plain layers are certain, with a warning, unless `std` gives them a standard
+    deviation: one for all, or by the module's name of the parameter (a number, or a tensor of its
+    shape). `input_shape`, without the batch, is needed only where a convolution or a pool comes
+    first.
     """
     reading = read(module, input_shape)
     posterior = posterior_of(reading, own_parameters(module), std)
@@ -60,7 +63,8 @@ def posterior_of(reading: Reading, tensors: Values, std: Std | None = None) -> N
 
 
 def parameterisation(reading: Reading) -> dict[str, str]:
-    """Which libraries' layers there are, and how their spreads became standard deviations; for a file's notes."""
+    """Which libraries' layers there are, and how their spreads became standard deviations; for a
+    file's notes."""
     found = {
         source.convention for source in reading.sources.values() if source.convention is not None
     }
@@ -72,7 +76,8 @@ def parameterisation(reading: Reading) -> dict[str, str]:
 
 
 def _given(sources: Sequence[Source], std: Std | None) -> Mapping[str, float | Tensor]:
-    """The standard deviations the caller gives, by name; every name must be that of a parameter without its own."""
+    """The standard deviations the caller gives, by name; every name must be that of a parameter
+    without its own."""
     plain = [str(source.name) for source in sources if source.convention is None]
     if std is None:
         return {}
@@ -99,6 +104,7 @@ def _std(source: Source, tensors: Values, given: float | Tensor) -> Tensor:
     value = torch.as_tensor(given, dtype=torch.float64).detach().cpu()
     if value.dim() and tuple(value.shape) != source.shape:
         raise InputError(
-            f"std of {source.name!r} has shape {tuple(value.shape)}; give a number or shape {source.shape}"
+            f"std of {source.name!r} has shape {tuple(value.shape)}; give a number or shape "
+            f"{source.shape}"
         )
     return value.expand(source.shape)

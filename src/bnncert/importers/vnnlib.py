@@ -1,16 +1,19 @@
 """Questions from VNN-LIB 1.0 files, as the Verification of Neural Networks Competition uses them.
 
-A file declares inputs X_0, X_1, ... and outputs Y_0, Y_1, ... and asserts what makes a *counterexample*: the property
-holds for a network iff no x in the input box has outputs that satisfy the assertions. Each inequality a·y <= b of a
-counterexample becomes the row a·y - b > 0 of a safe network; equality is unsafe on both sides. So
+A file declares inputs X_0, X_1, ... and outputs Y_0, Y_1, ... and asserts what makes a
+*counterexample*: the property holds for a network iff no x in the input box has outputs that
+satisfy the assertions. Each inequality a·y <= b of a counterexample becomes the row a·y - b > 0 of
+a safe network; equality is unsafe on both sides. So
 
     unsafe iff one of several inequalities holds      is exactly: safe iff every row is positive,
     unsafe iff several inequalities hold at once      is implied by one of their rows being positive everywhere.
 
-In the second case the row with the largest margin is taken, and P_safe of the rows is only a lower bound of P_safe.
+In the second case the row with the largest margin is taken, and P_safe of the rows is only a lower
+bound of P_safe.
 
-Decimals are exact fractions. A box is rounded outward, so that it holds all inputs that were asked about. A row is
-multiplied by a number that makes it whole; one that floats still cannot hold is made harder to satisfy, never easier.
+Decimals are exact fractions. A box is rounded outward, so that it holds all inputs that were asked
+about. A row is multiplied by a number that makes it whole; one that floats still cannot hold is
+made harder to satisfy, never easier.
 """
 
 from __future__ import annotations
@@ -68,8 +71,8 @@ Case: TypeAlias = tuple[Closed, tuple[list[Inequality], ...]]
 class Query:
     """No counterexample exists if every specification, one an input box, is safe.
 
-    exact: whether the converse holds too. If not, lower bounds of P_safe stay valid and upper bounds do not; `notes`
-    say why.
+    exact: whether the converse holds too. If not, lower bounds of P_safe stay valid and upper
+    bounds do not; `notes` say why.
     """
 
     specifications: tuple[Specification, ...]
@@ -81,7 +84,8 @@ class Query:
 class Property:
     """What a file says: the number of outputs, and for every input box the unsafe output sets.
 
-    An output set is a list of inequalities that hold at once; an output in any of the sets is a counterexample.
+    An output set is a list of inequalities that hold at once; an output in any of the sets is a
+    counterexample.
     """
 
     outputs: int
@@ -90,7 +94,8 @@ class Property:
 
 @dataclass(frozen=True)
 class Row:
-    """coefficients·y + offset > 0 refutes an inequality, where `limited` outputs stay below the reach."""
+    """coefficients·y + offset > 0 refutes an inequality, where `limited` outputs stay below the
+    reach."""
 
     coefficients: tuple[float, ...]
     offset: float
@@ -99,7 +104,8 @@ class Row:
 
 
 def load_vnnlib(path: str | Path, network: Network, weights: Tensor) -> Query:
-    """The file's question about `network`; the network `weights` (the mean, say) chooses among conjuncts."""
+    """The file's question about `network`; the network `weights` (the mean, say) chooses among
+    conjuncts."""
     path = Path(path)
     try:
         return _query(parse(_read(path)), network, weights.detach().cpu())
@@ -124,7 +130,8 @@ def _read(path: Path) -> str:
 
 
 def parse(text: str) -> Property:
-    """Inputs, outputs and counterexamples of a file; an `InputError` with its line for anything else."""
+    """Inputs, outputs and counterexamples of a file; an `InputError` with its line for anything
+    else."""
     declared: set[str] = set()
     asserted: list[Formula] = []
     line = 1
@@ -166,7 +173,8 @@ def _count(declared: set[str], letter: str) -> int:
     missing = [f"{letter}_{i}" for i in range(len(names) or 1) if f"{letter}_{i}" not in names]
     if missing:
         raise InputError(
-            f"variable {missing[0]} is not declared; declare {letter}_0, {letter}_1, ... without gaps"
+            f"variable {missing[0]} is not declared; declare {letter}_0, {letter}_1, ... "
+            "without gaps"
         )
     return len(names)
 
@@ -277,7 +285,8 @@ def _query(said: Property, network: Network, weights: Tensor) -> Query:
 
 
 def _region(box: Closed, network: Network) -> tuple[Region, bool]:
-    """The box rounded outward, and whether the points that upper bounds are proved at lie in the box itself."""
+    """The box rounded outward, and whether the points that upper bounds are proved at lie in the
+    box itself."""
     ends = [
         [_rounded(end, way) for end in side]
         for side, way in zip(zip(*box, strict=True), WAYS, strict=True)
@@ -322,8 +331,9 @@ def _tightest(together: Sequence[Inequality]) -> list[Inequality]:
 def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
     """a·y <= b refuted: a·y - b > 0, in floats.
 
-    Multiplied by a common denominator if that makes it exact. Otherwise the offset is rounded down. Where coefficients
-    must be rounded, by r_j, Σ r_j·reach is taken off too, which covers outputs of at most the reach.
+    Multiplied by a common denominator if that makes it exact. Otherwise the offset is rounded down.
+    Where coefficients must be rounded, by r_j, Σ r_j·reach is taken off too, which covers outputs
+    of at most the reach.
     """
     exact = [inequality.coefficients.get(f"Y_{j}", Fraction(0)) for j in range(outputs)]
     scale = _common([*exact, inequality.bound]) or _common(exact) or 1 / max(map(abs, exact))
@@ -338,7 +348,8 @@ def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
 
 
 def _common(values: Sequence[Fraction]) -> Fraction | None:
-    """The factor that makes the values whole numbers without a common divisor, if floats hold those."""
+    """The factor that makes the values whole numbers without a common divisor, if floats hold
+    those."""
     factor = Fraction(
         math.lcm(*(v.denominator for v in values)), math.gcd(*(v.numerator for v in values))
     )

@@ -1,7 +1,7 @@
 """Activations, and the traits from which everything else about them is derived.
 
-To add one, write its class here with its traits and list it in ACTIVATIONS: relaxations, intervals, moments, branching
-and training ask for nothing else.
+To add one, write its class here with its traits and list it in ACTIVATIONS: relaxations, intervals,
+moments, branching and training ask for nothing else.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from bnncert.errors import InputError
 class Traits:
     """What bounds need to know of an activation f.
 
-    pieces: the slopes of f from left to right, if it is linear between its kinks; else None, and f is smooth.
-    inflections: where a smooth f turns from convex to concave (then back, and so on).
-    slopes: the least and the largest slope. largest: a bound of |f|; inf where only |f(z)| <= |z| is known.
-    flat_below: 0 below 0, so that how far below does not matter; what certificates are checked by, so that a leaky
-    ReLU whose slope happens to be 0 is not.
+    pieces: the slopes of f from left to right, if it is linear between its kinks; else None, and f
+    is smooth. inflections: where a smooth f turns from convex to concave (then back, and so on).
+    slopes: the least and the largest slope. largest: a bound of |f|; inf where only |f(z)| <= |z|
+    is known. flat_below: 0 below 0, so that how far below does not matter; what certificates are
+    checked by, so that a leaky ReLU whose slope happens to be 0 is not.
 
-    Every activation so far is rising (its least slope is not negative) and, where it has kinks, has f(0) = 0.
+    Every activation so far is rising (its least slope is not negative) and, where it has kinks, has
+    f(0) = 0.
     """
 
     slopes: tuple[float, float]
@@ -38,7 +39,8 @@ class Traits:
 
     @property
     def bent(self) -> bool:
-        """Linear on both sides of 0 and steeper above: what slopes are optimised for, and what branching splits."""
+        """Linear on both sides of 0 and steeper above: what slopes are optimised for, and what
+        branching splits."""
         return self.kinks == (0.0,) and self.pieces is not None and self.pieces[0] <= self.pieces[1]
 
 
@@ -88,7 +90,8 @@ class Tanh:
         return z.clamp(-300, 300).cosh() ** -2
 
     def touching(self, slope: Tensor) -> Tensor:
-        """The z >= 0 with f'(z) = f'(-z) = slope: atanh(sqrt(1 - slope)), so that tiny slopes keep their digits."""
+        """The z >= 0 with f'(z) = f'(-z) = slope: atanh(sqrt(1 - slope)), so that tiny slopes keep
+        their digits."""
         return torch.log1p((1 - slope).clamp_min(0).sqrt()) - slope.log() / 2
 
 

@@ -20,7 +20,9 @@ class Box:
     def __post_init__(self) -> None:
         if self.lower.shape != self.upper.shape:
             raise InputError(
-                f"box ends differ in shape: {tuple(self.lower.shape)} and {tuple(self.upper.shape)}; give equal shapes"
+                f"box ends differ in shape: {tuple(self.lower.shape)} and "
+                f"{tuple(self.upper.shape)}; give equal "
+                "shapes"
             )
         for end in (self.lower, self.upper):
             if end.dtype != torch.float64:
@@ -70,5 +72,6 @@ class Box:
 
 
 def intersect(first: Box, second: Box) -> Box:
-    """The tightest box implied by two sound ones: both hold, so both ends may be taken from either."""
+    """The tightest box implied by two sound ones: both hold, so both ends may be taken from
+    either."""
     return Box(torch.maximum(first.lower, second.lower), torch.minimum(first.upper, second.upper))

@@ -1,7 +1,8 @@
-"""Layers: shapes and options, never weights, and the tables of what each makes of shapes and parameters.
+"""Layers: shapes and options, never weights, and the tables of what each makes of shapes and
+parameters.
 
-Every table here and elsewhere is keyed by the exact type of a layer and read by `rule_for`: what is not in it is
-refused, nothing is guessed.
+Every table here and elsewhere is keyed by the exact type of a layer and read by `rule_for`: what is
+not in it is refused, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class Dense:
     def __post_init__(self) -> None:
         if not all(isinstance(size, int) and size >= 1 for size in (self.inputs, self.outputs)):
             raise InputError(
-                f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of at least 1"
+                f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of "
+                "at least 1"
             )
 
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Cross-correlation of [in_channels, height, width], padded with zeros, with W [out, in, *kernel], and a bias."""
+    """Cross-correlation of [in_channels, height, width], padded with zeros, with W [out, in,
+    *kernel], and a bias."""
 
     in_channels: int
     out_channels: int
@@ -53,7 +56,8 @@ class Conv2d:
             object.__setattr__(self, name, _pair(getattr(self, name), name, least))
         if not all(isinstance(n, int) and n >= 1 for n in (self.in_channels, self.out_channels)):
             raise InputError(
-                f"Conv2d has {self.in_channels} to {self.out_channels} channels; give whole numbers >= 1"
+                f"Conv2d has {self.in_channels} to {self.out_channels} channels; give whole "
+                "numbers >= 1"
             )
 
 
@@ -140,7 +144,8 @@ def _dense_shape(layer: Dense, shapes: Sequence[Shape]) -> Shape:
     (shape,) = shapes
     if shape != (layer.inputs,):
         raise InputError(
-            f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize before it"
+            f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize "
+            "before it"
         )
     return (layer.outputs,)
 

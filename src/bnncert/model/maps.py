@@ -1,7 +1,7 @@
 """Layers as maps: forward at activations, and the linear ones backward at rows.
 
-A linear layer is a map from its input shape to its output shape, given by weights; it is always applied with
-convolution kernels, never as an unrolled matrix.
+A linear layer is a map from its input shape to its output shape, given by weights; it is always
+applied with convolution kernels, never as an unrolled matrix.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ from bnncert.model.layers import (
 def apply(
     layer: Layer, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape
 ) -> Tensor:
-    """The layer at inputs [..., batch, *shape]; parameters may carry leading dimensions that broadcast."""
+    """The layer at inputs [..., batch, *shape]; parameters may carry leading dimensions that
+    broadcast."""
     return rule_for(FORWARD, layer)(layer, parameters, inputs, shape)
 
 
 def through(layer: Linear, weights: Tensor, x: Tensor) -> Tensor:
-    """The layer without its bias at x [..., batch, *shape]; weights may carry leading dimensions that broadcast."""
+    """The layer without its bias at x [..., batch, *shape]; weights may carry leading dimensions
+    that broadcast."""
     return rule_for(THROUGH, layer)(layer, weights, x)
 
 
 def pull(layer: Linear, weights: Tensor, rows: Tensor, shape: Shape) -> Tensor:
-    """rows [B or 1, R, *outputs] as rows before the layer [B or 1, R, *shape]: rows·(W h) = pulled·h.
+    """rows [B or 1, R, *outputs] as rows before the layer [B or 1, R, *shape]: rows·(W h) =
+    pulled·h.
 
     A dense layer's weights may be one an input, [B, in, out].
     """
@@ -56,14 +59,16 @@ def fan(layer: Linear) -> int:
 
 
 def spread_bias(layer: Linear, bias: Tensor, shape: Shape) -> Tensor:
-    """A bias [..., channels] as one number an output [..., *outputs], for the layer's input shape."""
+    """A bias [..., channels] as one number an output [..., *outputs], for the layer's input
+    shape."""
     if isinstance(layer, Conv2d):
         return bias[..., None, None].expand(*bias.shape, *output_shape(layer, shape)[1:])
     return bias
 
 
 def weight_gradients(layer: Conv2d, rows: Tensor, h: Tensor) -> Tensor:
-    """The derivative of rows·(W h) with respect to every kernel entry: [B, R, out, in · kernel] for h [B, *shape]."""
+    """The derivative of rows·(W h) with respect to every kernel entry: [B, R, out, in · kernel] for
+    h [B, *shape]."""
     # [B, in · kernel, places]
     patches = functional.unfold(h, layer.kernel, padding=layer.padding, stride=layer.stride)
     return rows.flatten(3) @ patches.unsqueeze(1).mT

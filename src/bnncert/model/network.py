@@ -1,10 +1,12 @@
 """Network: layers as nodes of a graph over one flat weight vector.
 
-Node 0 is the input, node k + 1 what layer k gives; a layer reads nodes that come before its own. A chain, in which
-every layer reads the one before it, is the ordinary case and needs no words: `Network(shape, layers)`.
+Node 0 is the input, node k + 1 what layer k gives; a layer reads nodes that come before its own. A
+chain, in which every layer reads the one before it, is the ordinary case and needs no words:
+`Network(shape, layers)`.
 
-A posterior is a distribution on R^n; the network alone knows which entries of that vector are which layer's weights.
-Layers hold shapes, never weights, so that one `Network` serves every draw from the posterior.
+A posterior is a distribution on R^n; the network alone knows which entries of that vector are which
+layer's weights. Layers hold shapes, never weights, so that one `Network` serves every draw from the
+posterior.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ Reads: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Residual:
-    """h ↦ f(h) + g(h), written in the place of a layer: f the layers, g the shortcut (nothing: h itself)."""
+    """h ↦ f(h) + g(h), written in the place of a layer: f the layers, g the shortcut (nothing: h
+    itself)."""
 
     layers: tuple[Layer | Residual, ...]
     shortcut: tuple[Layer | Residual, ...] = ()
@@ -52,8 +55,8 @@ Block: TypeAlias = Layer | Residual
 class Network:
     """Layers in topological order, from inputs of `input_shape` to a vector of outputs.
 
-    reads: for each layer the nodes it reads; left out, each reads the one before it. Residual blocks among the layers
-    are unfolded into their layers and an `Add`.
+    reads: for each layer the nodes it reads; left out, each reads the one before it. Residual
+    blocks among the layers are unfolded into their layers and an `Add`.
 
         >>> Network((2,), (Dense(2, 3), ReLU(), Dense(3, 1))).outputs
         1
@@ -72,7 +75,8 @@ class Network:
                 f"network input shape {self.input_shape} must be whole numbers of at least 1"
             )
         for layer in self.layers:
-            # Exactly: every bound rests on knowing what a layer computes, and a subclass may compute something else.
+            # Exactly: every bound rests on knowing what a layer computes, and a subclass may
+            # compute something else.
             if LAYERS.get(type(layer).__name__) is not type(layer):
                 raise InputError(f"layer {layer!r} is not known; known layers: {', '.join(LAYERS)}")
         self._check_reads()
@@ -86,7 +90,8 @@ class Network:
     def _check_reads(self) -> None:
         if len(self.reads) != len(self.layers):
             raise InputError(
-                f"network has {len(self.layers)} layers and reads for {len(self.reads)}; give one for each"
+                f"network has {len(self.layers)} layers and reads for {len(self.reads)}; give "
+                "one for each"
             )
         for k, (layer, nodes) in enumerate(zip(self.layers, self.reads, strict=True)):
             if not all(type(node) is int and 0 <= node <= k for node in nodes):
@@ -141,7 +146,8 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Shape]:
-        """Name (W0, b0, W1, ...) and shape of every parameter, in the order of the flat weight vector."""
+        """Name (W0, b0, W1, ...) and shape of every parameter, in the order of the flat weight
+        vector."""
         weighted = [layer for layer in self.layers if parameter_shapes(layer)]
         return {
             f"{name}{i}": shape
@@ -155,7 +161,8 @@ class Network:
         return sum(math.prod(shape) for shape in self.parameters.values())
 
     def split(self, weights: Tensor) -> list[tuple[Tensor, ...]]:
-        """Views of a flat vector [..., size] as each layer's parameters; empty for layers without any."""
+        """Views of a flat vector [..., size] as each layer's parameters; empty for layers without
+        any."""
         parts: list[tuple[Tensor, ...]] = []
         start = 0
         for layer in self.layers:
@@ -168,7 +175,8 @@ class Network:
         return parts
 
     def forward(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Outputs [..., batch, outputs] of the networks `weights` [..., size] at all of x [batch, *input_shape]."""
+        """Outputs [..., batch, outputs] of the networks `weights` [..., size] at all of x [batch,
+        *input_shape]."""
         held = {0: x}
         for k, own in enumerate(self.split(weights)):
             held[k + 1] = self._at(k, own, held)
@@ -252,7 +260,8 @@ def from_description(description: Mapping[str, Any]) -> Network:
 
 
 def mlp(*widths: int, activation: Activation | None = None) -> Network:
-    """A fully connected network of the given widths with `activation` (ReLU unless given) between its layers.
+    """A fully connected network of the given widths with `activation` (ReLU unless given) between
+    its layers.
 
     >>> mlp(784, 128, 10).size
     101770
@@ -266,7 +275,8 @@ def mlp(*widths: int, activation: Activation | None = None) -> Network:
 
 
 def cnn(input_shape: Shape, outputs: int) -> Network:
-    """Five convolutions, three of which halve the image, then two dense layers: from 3 x 32 x 32 by 256 features."""
+    """Five convolutions, three of which halve the image, then two dense layers: from 3 x 32 x 32 by
+    256 features."""
     if len(input_shape) != 3:
         raise InputError(
             f"cnn takes images (channels, height, width), not {input_shape}; use an mlp"

@@ -1,4 +1,5 @@
-"""Problem: a network, a posterior over its weights and a specification, checked against each other."""
+"""Problem: a network, a posterior over its weights and a specification, checked against each
+other."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from bnncert.posteriors.base import Posterior
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """B questions of the form: with what probability is a network drawn from the posterior safe on this region?"""
+    """B questions of the form: with what probability is a network drawn from the posterior safe on
+    this region?"""
 
     network: Network
     posterior: Posterior
@@ -26,12 +28,15 @@ class Problem:
     def __post_init__(self) -> None:
         if self.posterior.size != self.network.size:
             raise InputError(
-                f"posterior has {self.posterior.size} weights, the network {self.network.size}; give matching ones"
+                f"posterior has {self.posterior.size} weights, the network "
+                f"{self.network.size}; give matching "
+                "ones"
             )
         shape = tuple(self.specification.region.center.shape[1:])
         if shape != self.network.input_shape:
             raise InputError(
-                f"inputs have shape {shape}, the network takes {self.network.input_shape}; reshape them"
+                f"inputs have shape {shape}, the network takes {self.network.input_shape}; "
+                "reshape them"
             )
         if self.specification.rows.shape[-1] != self.network.outputs:
             raise InputError(
@@ -61,7 +66,8 @@ class Problem:
         )
 
     def misclassified(self) -> Tensor:
-        """Which inputs the central network already gets wrong, [B]; none where there are no labels."""
+        """Which inputs the central network already gets wrong, [B]; none where there are no
+        labels."""
         labels = self.specification.labels
         if labels is None:
             return torch.zeros(len(self), dtype=torch.bool, device=self.specification.rows.device)

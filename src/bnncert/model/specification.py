@@ -1,6 +1,7 @@
 """Specifications: input regions, and the output rows C y + d > 0 that make a network safe on them.
 
-One sign convention everywhere: safe iff every row is strictly positive at every input of the region; a tie is not safe.
+One sign convention everywhere: safe iff every row is strictly positive at every input of the
+region; a tie is not safe.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Clip: TypeAlias = tuple[float, float] | None
 class Region:
     """A batch of input regions around clean inputs `center` [B, *shape].
 
-    `norm` names the ball of radius `eps` [B] that, intersected with the clip range, is the region, and `box` is its
-    bounding box; for an explicit box `norm` is "box", `box` the region itself and `eps` its largest half-width.
+    `norm` names the ball of radius `eps` [B] that, intersected with the clip range, is the region,
+    and `box` is its bounding box; for an explicit box `norm` is "box", `box` the region itself and
+    `eps` its largest half-width.
     """
 
     center: Tensor
@@ -54,7 +56,8 @@ class Region:
         return self.norm in ("linf", "box")
 
     def inner(self) -> Box:
-        """A box surely inside the bounding box of the region, whichever way the region's ends were rounded."""
+        """A box surely inside the bounding box of the region, whichever way the region's ends were
+        rounded."""
         slack = [
             16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)
         ]
@@ -64,7 +67,8 @@ class Region:
     def minimum(self, rows: Tensor) -> Tensor:
         """A lower bound of min over x of rows·x, for rows [B, R, *shape].
 
-        Box: A⁺ l + A⁻ u. Ball: A·c - eps ||A||_dual. Both hold for a clipped ball, so the larger is taken.
+        Box: A⁺ l + A⁻ u. Ball: A·c - eps ||A||_dual. Both hold for a clipped ball, so the larger is
+        taken.
         """
         rows = rows.flatten(2)
         lower, upper = self.box.lower.flatten(1), self.box.upper.flatten(1)
@@ -83,7 +87,8 @@ class Region:
         return best - 2 * gamma(2 * rows.shape[-1] + 16) * size - TINY
 
     def minimiser(self, rows: Tensor) -> Tensor:
-        """Where in the region rows·x [B, *shape] is small: its minimum, but for clipping of a ball. Not certified."""
+        """Where in the region rows·x [B, *shape] is small: its minimum, but for clipping of a ball.
+        Not certified."""
         corner = torch.where(rows > 0, self.box.lower, self.box.upper)
         if self.is_box:
             return corner
@@ -97,7 +102,8 @@ class Region:
 
 
 def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = None) -> Region:
-    """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given; the box is rounded outward."""
+    """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given; the box is
+    rounded outward."""
     if norm not in NORMS:
         raise InputError(f"norm {norm!r} is not known; choose {', '.join(NORMS)}")
     center = _finite(center, "input")
@@ -117,7 +123,9 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
         outside = ((center < low) | (center > high)).flatten(1).any(1)
         if bool(outside.any()):
             raise InputError(
-                f"input {int(outside.nonzero()[0])} leaves the clip range [{low}, {high}]; rescale it or clip nothing"
+                f"input {int(outside.nonzero()[0])} leaves the clip range [{low}, {high}]; "
+                "rescale it or clip "
+                "nothing"
             )
         lower, upper = lower.clamp_min(low), upper.clamp_max(high)
     return Region(center, Box(lower, upper), norm, radius, clip)
@@ -129,7 +137,8 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
         _finite(end, "input box")
     if center is not None and center.shape != box.shape:
         raise InputError(
-            f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give equal shapes"
+            f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give "
+            "equal shapes"
         )
     middle = box.lower + (box.upper - box.lower) / 2 if center is None else _finite(center, "input")
     if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
@@ -155,7 +164,8 @@ class Specification:
             or self.offsets.shape != self.rows.shape[:2]
         ):
             raise InputError(
-                f"rows {tuple(self.rows.shape)} and offsets {tuple(self.offsets.shape)} do not fit {batch} inputs; "
+                f"rows {tuple(self.rows.shape)} and offsets {tuple(self.offsets.shape)} do "
+                f"not fit {batch} inputs; "
                 "give [B, R, outputs] and [B, R]"
             )
         if self.rows.shape[1] == 0:
@@ -185,7 +195,8 @@ class Specification:
         return digest({"norm": region.norm, "clip": region.clip}, arrays)
 
     def targets(self) -> list[int | None]:
-        """The rival of each input, where there is but one of several; None where there are no labels or all rivals."""
+        """The rival of each input, where there is but one of several; None where there are no
+        labels or all rivals."""
         if self.labels is None or self.rows.shape[1] > 1 or self.rows.shape[2] == 2:
             return [None] * len(self)
         return [int(rival) for rival in self.rows[:, 0].argmin(-1)]
@@ -223,7 +234,8 @@ def class_robust(
     else:
         if not 0 <= target < classes or bool((labels == target).any()):
             raise InputError(
-                f"target class {target} must be one of 0 to {classes - 1} and differ from every label"
+                f"target class {target} must be one of 0 to {classes - 1} and differ from "
+                "every label"
             )
         chosen = torch.full((len(labels), 1), target, device=labels.device)
     rows = identity[labels].unsqueeze(1) - identity[chosen]
@@ -240,7 +252,8 @@ def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
 def output_interval(
     region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
 ) -> Specification:
-    """low <= y_output <= high, certified strictly; low and high are numbers or one value an input."""
+    """low <= y_output <= high, certified strictly; low and high are numbers or one value an
+    input."""
     if not 0 <= output < outputs:
         raise InputError(
             f"output {output} does not exist; the network has outputs 0 to {outputs - 1}"
@@ -260,7 +273,8 @@ def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
     values = torch.as_tensor(value, dtype=torch.float64).to(like.device)
     if values.shape not in ((), (1,), (len(like),)):
         raise InputError(
-            f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; give one number, or one an input"
+            f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; give one number, "
+            "or one an input"
         )
     return values.expand(len(like))
 

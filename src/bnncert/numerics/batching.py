@@ -1,4 +1,5 @@
-"""Batching: work is cut to a memory budget, so that width and batch size never decide whether a call fits."""
+"""Batching: work is cut to a memory budget, so that width and batch size never decide whether a
+call fits."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def memory_budget(device: torch.device) -> int:
 
 
 def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice]:
-    """Consecutive slices of range(length), each as long as the budget allows and at least one item."""
+    """Consecutive slices of range(length), each as long as the budget allows and at least one
+    item."""
     step = max(1, memory_budget(device) // max(1, bytes_each))
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
@@ -33,7 +35,8 @@ def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice
 def in_batches(
     compute: Callable[[slice], T], length: int, bytes_each: int, device: torch.device
 ) -> list[T]:
-    """compute over all of range(length), slice by slice and in order; a slice that does not fit is halved."""
+    """compute over all of range(length), slice by slice and in order; a slice that does not fit is
+    halved."""
     results: list[T] = []
     pending = list(slices(length, bytes_each, device))[::-1]
     while pending:

@@ -1,7 +1,8 @@
 """Memory: what was freed is kept for what is allocated next.
 
-Bounds allocate and free working tensors of some tens of MB, thousands of times. The C library (glibc) gives blocks of
-that size back to the system each time, and taking them again, page by page, was half of the processor time of a run.
+Bounds allocate and free working tensors of some tens of MB, thousands of times. The C library
+(glibc) gives blocks of that size back to the system each time, and taking them again, page by page,
+was half of the processor time of a run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ LARGEST_KEPT, MOST_KEPT = 2**30, 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """For our own programs: it holds for the whole process. Whether there is such an allocator to tell."""
+    """For our own programs: it holds for the whole process. Whether there is such an allocator to
+    tell."""
     if sys.platform != "linux":
         return False
     try:

@@ -1,8 +1,9 @@
-"""A-priori error of float64 arithmetic: what the prover gives away so that its bounds hold in real arithmetic.
+"""A-priori error of float64 arithmetic: what the prover gives away so that its bounds hold in real
+arithmetic.
 
-With u = 2^-53, a sum or dot product of n terms, in any order and with or without fused operations, is within
-gamma(n) = n u / (1 - n u) times the sum of the terms' magnitudes of the exact value. Each function here errs on
-the generous side; the independent checker, not this file, is the authority.
+With u = 2^-53, a sum or dot product of n terms, in any order and with or without fused operations,
+is within gamma(n) = n u / (1 - n u) times the sum of the terms' magnitudes of the exact value. Each
+function here errs on the generous side; the independent checker, not this file, is the authority.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def gamma(terms: int) -> float:
 
 
 def allow(lower: float, upper: float) -> tuple[float, float]:
-    """Certified bounds a little wider, so that a checker whose roundings differ still supports them; 0 and 1 stay.
+    """Certified bounds a little wider, so that a checker whose roundings differ still supports
+    them; 0 and 1 stay.
 
     A lower bound near the underflow threshold says nothing and becomes 0.
     """

@@ -1,4 +1,5 @@
-"""Tails and central parts of the standard normal and Laplace laws, and how far their float64 values can be off."""
+"""Tails and central parts of the standard normal and Laplace laws, and how far their float64 values
+can be off."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def laplace_core(z: Tensor) -> Tensor:
 
 
 def expected_magnitude(a: Tensor, s: Tensor) -> Tensor:
-    """E|N(a, s²)| = s sqrt(2/π) exp(-a²/2s²) + a erf(a / s√2) for s > 0, within a relative error of 2 SPECIAL.
+    """E|N(a, s²)| = s sqrt(2/π) exp(-a²/2s²) + a erf(a / s√2) for s > 0, within a relative error of
+    2 SPECIAL.
 
     Written in few passes: on whole test sets this is where the time goes.
     """

@@ -16,7 +16,8 @@ from bnncert.posteriors.base import LARGEST, Posterior
 
 @dataclass(frozen=True, eq=False)
 class Empirical(Posterior):
-    """P(w = samples[s]) = 1 / S for each of the S rows of samples [S, n]; a row that occurs twice counts twice."""
+    """P(w = samples[s]) = 1 / S for each of the S rows of samples [S, n]; a row that occurs twice
+    counts twice."""
 
     samples: Tensor
     family: ClassVar[str] = "empirical"
@@ -24,7 +25,8 @@ class Empirical(Posterior):
     def __post_init__(self) -> None:
         if self.samples.dim() != 2 or 0 in self.samples.shape:
             raise InputError(
-                f"samples have shape {tuple(self.samples.shape)}; give [samples, weights], at least one each"
+                f"samples have shape {tuple(self.samples.shape)}; give [samples, weights], at "
+                "least one each"
             )
         if self.samples.dtype != torch.float64:
             raise InputError(
@@ -42,7 +44,8 @@ class Empirical(Posterior):
 
     @property
     def center(self) -> Tensor:
-        """The sample nearest to the mean, which itself is seldom a network of the posterior, or a good one."""
+        """The sample nearest to the mean, which itself is seldom a network of the posterior, or a
+        good one."""
         return self.samples[self._nearest]
 
     def draw(self, generator: np.random.Generator) -> Tensor:

@@ -19,7 +19,8 @@ from bnncert.posteriors.independent import Normal
 
 @dataclass(frozen=True, eq=False)
 class LowRankNormal(Posterior):
-    """w = mean + std∘ξ + factor η with ξ, η standard normal: covariance diag(std²) + factor factorᵀ, factor [n, k]."""
+    """w = mean + std∘ξ + factor η with ξ, η standard normal: covariance diag(std²) + factor
+    factorᵀ, factor [n, k]."""
 
     mean: Tensor
     std: Tensor
@@ -30,7 +31,9 @@ class LowRankNormal(Posterior):
         validate(self, scale="std")
         if self.factor.dim() != 2 or len(self.factor) != len(self.mean):
             raise InputError(
-                f"posterior 'factor' has shape {tuple(self.factor.shape)}; give [{len(self.mean)}, rank]"
+                f"posterior 'factor' has shape {tuple(self.factor.shape)}; give "
+                f"[{len(self.mean)}, "
+                "rank]"
             )
 
     @property
@@ -53,7 +56,8 @@ class LowRankNormal(Posterior):
 
 
 def full_covariance(mean: Tensor, covariance: Tensor) -> LowRankNormal:
-    """N(mean, covariance): the certified object is mean and the Cholesky factor of `covariance`, as computed here."""
+    """N(mean, covariance): the certified object is mean and the Cholesky factor of `covariance`, as
+    computed here."""
     if covariance.shape != (len(mean), len(mean)):
         raise InputError(
             f"covariance has shape {tuple(covariance.shape)}; give [{len(mean)}, {len(mean)}]"
@@ -99,7 +103,8 @@ class Mixture(Posterior):
             raise InputError(f"mixture weights {self.weights} must be at least 0 and sum to 1")
         if len({component.size for component in self.components}) != 1:
             raise InputError(
-                "mixture components have different numbers of weights; give components of one network"
+                "mixture components have different numbers of weights; give components of "
+                "one network"
             )
 
     @property
@@ -135,7 +140,8 @@ class Mixture(Posterior):
 
 
 def gaussian_parts(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian, ...]] | None:
-    """Weights and components, one of weight 1 unless it is a mixture; None if it is not made of Gaussians."""
+    """Weights and components, one of weight 1 unless it is a mixture; None if it is not made of
+    Gaussians."""
     if isinstance(posterior, Mixture):
         return posterior.weights, posterior.components
     return ((1.0,), (posterior,)) if isinstance(posterior, Gaussian) else None

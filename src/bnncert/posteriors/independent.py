@@ -1,9 +1,11 @@
-"""Posteriors of independent weights: each weight has a spread and known tails, so that boxes have a mass.
+"""Posteriors of independent weights: each weight has a spread and known tails, so that boxes have a
+mass.
 
 That is all the box methods need. A weight of spread 0 is a point mass: it is in a box or it is not.
 
-Masses are lower bounds: arguments and tails are rounded against the claim, and the mass of an interval is never a
-difference of two numbers near 1 but one minus its tails, a sum of two central parts, or a difference of tails.
+Masses are lower bounds: arguments and tails are rounded against the claim, and the mass of an
+interval is never a difference of two numbers near 1 but one minus its tails, a sum of two central
+parts, or a difference of tails.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ Function: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class Independent(Posterior):
-    """A posterior whose weights are independent, each with a spread (its unit of width) and a tail function."""
+    """A posterior whose weights are independent, each with a spread (its unit of width) and a tail
+    function."""
 
     @property
     @abstractmethod
@@ -52,7 +55,8 @@ class Independent(Posterior):
         """log P(w_i in box_i) for every weight of positive spread, rounded DOWN or UP."""
 
     def log_masses(self, box: Box, direction: int = DOWN) -> Tensor:
-        """`interval_logs`, where a deterministic weight counts 0 inside its interval and -inf outside."""
+        """`interval_logs`, where a deterministic weight counts 0 inside its interval and -inf
+        outside."""
         if box.shape[-1:] != self.center.shape:
             raise InputError(
                 f"box has {box.shape[-1]} weights and the posterior {self.size}; give equal lengths"
@@ -168,7 +172,9 @@ class StudentT(Symmetric):
         # Heavier tails than Cauchy's would still matter where z² overflows.
         if not bool(((self.df >= 1) & (self.df <= 1e10)).all()):
             raise InputError(
-                "posterior 'df' is outside 1 to 1e10 somewhere; give Student t posteriors as many degrees of freedom"
+                "posterior 'df' is outside 1 to 1e10 somewhere; give Student t posteriors as "
+                "many degrees of "
+                "freedom"
             )
 
     def draw(self, generator: np.random.Generator) -> Tensor:
@@ -177,7 +183,8 @@ class StudentT(Symmetric):
         return self.loc.cpu() + self.scale.cpu() * z
 
     def tail(self, z: Tensor) -> Tensor:
-        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its digits."""
+        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its
+        digits."""
         df, z2 = self._numpy(z)
         far = special.betainc(df / 2, 0.5, df / (df + z2))
         near = special.betaincc(0.5, df / 2, z2 / (df + z2))
@@ -207,7 +214,8 @@ class Uniform(Independent):
         validate(self)
         if bool(((self.low < self.high) & (self.high - self.low < TINY)).any()):
             raise InputError(
-                "posterior has an interval narrower than 2^-1000; make it a point (low = high) or wider"
+                "posterior has an interval narrower than 2^-1000; make it a point (low = "
+                "high) or wider"
             )
 
     @property
@@ -263,7 +271,8 @@ class TruncatedNormal(Independent):
         return self.std
 
     def draw(self, generator: np.random.Generator) -> Tensor:
-        """By the inverse CDF, mirrored so that the interval lies on the side where the CDF keeps its digits."""
+        """By the inverse CDF, mirrored so that the interval lies on the side where the CDF keeps
+        its digits."""
         mean, std, low, high = (value.cpu() for value in self.tensors().values())
         scale = torch.where(std > 0, std, 1.0)
         mirror = torch.where(low + high > 2 * mean, -1.0, 1.0)
@@ -312,11 +321,12 @@ def _symmetric_logs(
     slack: float,
     tiny: float = TINY,
 ) -> Tensor:
-    """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down, negative up.
+    """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down,
+    negative up.
 
-    With a = (l - center) / scale and b = (u - center) / scale, tail(z) = P(Z > z) and core(z) = P(0 < Z < z):
-    a <= 0 <= b gives 1 - tail(-a) - tail(b) when the tails are small, core(-a) + core(b) otherwise;
-    one-sided intervals give tail(near) - tail(far).
+    With a = (l - center) / scale and b = (u - center) / scale, tail(z) = P(Z > z) and core(z) = P(0
+    < Z < z): a <= 0 <= b gives 1 - tail(-a) - tail(b) when the tails are small, core(-a) + core(b)
+    otherwise; one-sided intervals give tail(near) - tail(far).
     """
     argument, tiny = math.copysign(ARGUMENT, slack), math.copysign(tiny, slack)
     a, b = (box.lower - center) / scale, (box.upper - center) / scale

@@ -1,4 +1,5 @@
-"""The HTML report: page on entries; evidence in words, pictures and cross-sections of weight space."""
+"""The HTML report: page on entries; evidence in words, pictures and cross-sections of weight
+space."""
 
 from bnncert.report.page import write_report
 

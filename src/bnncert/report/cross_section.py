@@ -1,11 +1,14 @@
-"""Cross-sections: which networks of a plane through the posterior's centre are right on given points.
+"""Cross-sections: which networks of a plane through the posterior's centre are right on given
+points.
 
-The plane is spanned in the space of the standardised noise ξ, w = centre + Aξ (A = diag(σ) for independent weights):
+The plane is spanned in the space of the standardised noise ξ, w = centre + Aξ (A = diag(σ) for
+independent weights):
 
     w(a, b) = centre + a Au + b Av,   u = -Aᵀg / |Aᵀg|,   v ⟂ u random,   |u| = |v| = 1,
 
-with g the gradient of the smallest margin at the centre. a and b count standard deviations, and u is the direction in
-which that margin falls fastest. A picture, in plain floating point; nothing certified rests on it.
+with g the gradient of the smallest margin at the centre. a and b count standard deviations, and u
+is the direction in which that margin falls fastest. A picture, in plain floating point; nothing
+certified rests on it.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from bnncert.posteriors.independent import Independent
 
 REACH, STEP = 6.0, 0.25  # of the axes, in standard deviations; both exact in binary
 SIDE = 2 * int(REACH / STEP) + 1  # grid points an axis
-CODES = "abcdef"  # wrong on the clean input, wrong on the other point, right; then the same inside a proved box
+# wrong on the clean input, wrong on the other point, right; then the same inside a proved box
+CODES = "abcdef"
 UNITS = {
     "laplace": "scales",
     "student-t": "scales",
@@ -52,9 +56,9 @@ class Plane:
 class CrossSection:
     """What becomes of the points on a grid of the plane.
 
-    runs: the grid as letters of CODES, each with how often it repeats; a is the slow coordinate, b the fast one, both
-    ascending. wrong_at: where on the positive half of the first axis the clean input, and the other point if there is
-    one, are first wrong; None if not within REACH.
+    runs: the grid as letters of CODES, each with how often it repeats; a is the slow coordinate, b
+    the fast one, both ascending. wrong_at: where on the positive half of the first axis the clean
+    input, and the other point if there is one, are first wrong; None if not within REACH.
     """
 
     runs: str
@@ -71,8 +75,8 @@ def cross_section(
 ) -> CrossSection | None:
     """The plane of the problem's one input.
 
-    None where the posterior is no law of standardised noise, or the smallest margin does not move with two or more
-    weights.
+    None where the posterior is no law of standardised noise, or the smallest margin does not move
+    with two or more weights.
     """
     plane = dangerous_plane(problem, seed)
     if plane is None:
@@ -155,10 +159,12 @@ def _alive(posterior: Independent | LowRankNormal) -> Tensor:
 
 
 def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
-    """Whether the networks of the grid [P, 2] satisfy every row at the points [K, *shape], [P, K]."""
+    """Whether the networks of the grid [P, 2] satisfy every row at the points [K, *shape], [P,
+    K]."""
     network, spec = problem.network, problem.specification
     widest = max(math.prod(shape) for shape in network.shapes)
-    # In single precision convolutions are six times as fast; outputs are off by some 1e-6, which no picture shows.
+    # In single precision convolutions are six times as fast; outputs are off by some 1e-6, which no
+    # picture shows.
     convolved = any(isinstance(layer, Conv2d) for layer in network.layers)
     kind = torch.float32 if convolved else torch.float64
     near = Plane(plane.center.to(kind), plane.along.to(kind), plane.across.to(kind))
@@ -171,7 +177,8 @@ def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tens
 
 
 def _forward(network: Network, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
-    """Outputs [P, K, outputs]. Layers are linear in their parameters, so that three networks serve all of the plane."""
+    """Outputs [P, K, outputs]. Layers are linear in their parameters, so that three networks serve
+    all of the plane."""
     held = [points.unsqueeze(0)]  # [1, K, *shape] until a layer moves
     own, *moves = (network.split(weights) for weights in (plane.center, plane.along, plane.across))
     for k, layer in enumerate(network.layers):
@@ -187,7 +194,8 @@ def _forward(network: Network, plane: Plane, grid: Tensor, points: Tensor) -> Te
 
 
 def _inside(plane: Plane, grid: Tensor, box: Box) -> Tensor:
-    """Which networks of the grid lie in the box, [P]; only the weights that can leave it there are looked at."""
+    """Which networks of the grid lie in the box, [P]; only the weights that can leave it there are
+    looked at."""
     lower, upper = box.lower - plane.center, box.upper - plane.center
     farthest = REACH * (plane.along.abs() + plane.across.abs())
     able = ((farthest > upper) | (-farthest < lower)).nonzero().squeeze(1)

@@ -1,4 +1,5 @@
-"""Entries of a report: a result with what its certificate shows and what the independent checker said of it."""
+"""Entries of a report: a result with what its certificate shows and what the independent checker
+said of it."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class CheckerVerdict:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """The clean input, and the counterexample beside it where there is one: itself, and its scaled difference."""
+    """The clean input, and the counterexample beside it where there is one: itself, and its scaled
+    difference."""
 
     clean: Pixels
     point: Pixels | None = None
@@ -72,8 +74,8 @@ class Picture:
 class Entry:
     """Everything the page says of one input.
 
-    facts: what a person may look up, by name. words: the evidence. Where nothing is claimed there is no certificate,
-    and so no evidence, picture or cross-section.
+    facts: what a person may look up, by name. words: the evidence. Where nothing is claimed there
+    is no certificate, and so no evidence, picture or cross-section.
     """
 
     result: StoredResult
@@ -85,7 +87,8 @@ class Entry:
 
 
 def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
-    """What `bnncert check FOLDER --json` printed into check.json, a verdict a result; None without that file."""
+    """What `bnncert check FOLDER --json` printed into check.json, a verdict a result; None without
+    that file."""
     path = folder / CHECK
     if not path.is_file():
         return None
@@ -122,7 +125,8 @@ def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
 
 
 def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
-    """Whether a verdict can be of this line: it names it or its certificate, and accepts nothing but what it claims."""
+    """Whether a verdict can be of this line: it names it or its certificate, and accepts nothing
+    but what it claims."""
     path, claimed, line = str(entry["path"]), entry["claimed"], f"{RESULTS}:{result.line}"
     if claimed is not None and tuple(claimed) != (result.lower, result.upper):
         return False
@@ -144,7 +148,8 @@ def check_command(folder: Path) -> str:
 def read_entry(
     folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None
 ) -> Entry:
-    """A result with what its certificate shows; with a model, also the cross-section through its weights."""
+    """A result with what its certificate shows; with a model, also the cross-section through its
+    weights."""
     if result.certificate is None:
         if (result.lower, result.upper) != (0, 1):
             raise InputError(
@@ -172,7 +177,8 @@ def read_entry(
 def _facts(
     result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
 ) -> dict[str, str]:
-    """In the order in which a person asks: the claim, who checked it, what was asked, how it was found."""
+    """In the order in which a person asks: the claim, who checked it, what was asked, how it was
+    found."""
     bounds = {
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),
@@ -204,7 +210,8 @@ def _estimated(result: StoredResult) -> dict[str, str]:
     if drawn is None:
         return {}
     text = (
-        f"{drawn.low!r} to {drawn.high!r} with {drawn.confidence:.0%} confidence; of {drawn.samples} networks drawn, "
+        f"{drawn.low!r} to {drawn.high!r} with {drawn.confidence:.0%} confidence; of "
+        f"{drawn.samples} networks drawn, "
         f"{drawn.verified} are robust and {drawn.samples - drawn.survived} are not"
     )
     return {"estimated, not certified": text}

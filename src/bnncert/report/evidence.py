@@ -36,7 +36,8 @@ def in_words(certificate: Certificate) -> list[str]:
 
 
 def row_in_words(row: int, rows: Tensor) -> str:
-    """Which output row: "class 3 before class 5" where it compares two outputs, its number otherwise."""
+    """Which output row: "class 3 before class 5" where it compares two outputs, its number
+    otherwise."""
     coefficients = rows[row].tolist()
     if sorted(coefficients) == [-1.0] + [0.0] * (len(coefficients) - 2) + [1.0]:
         return f"class {coefficients.index(1.0)} before class {coefficients.index(-1.0)}"
@@ -66,7 +67,10 @@ def _boxes(value: Any, tensors: Tensors) -> list[str]:
     more = f"; and {count - SHOWN} more" if count > SHOWN else ""
     bound = BOUNDS.get(found.bound, found.bound)
     return [
-        f"Every network in {some} of weights is proved safe on the whole region, by {bound}. {mass}.",
+        (
+            f"Every network in {some} of weights is proved safe on the whole region, by {bound}. "
+            f"{mass}."
+        ),
         f"Centre and size: {where}{more}. {_growth(found.growth)}",
     ]
 

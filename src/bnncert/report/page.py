@@ -1,7 +1,9 @@
-"""The HTML report of a result folder: one file that needs no network, with every number and where it comes from.
+"""The HTML report of a result folder: one file that needs no network, with every number and where
+it comes from.
 
-Numbers come from results.jsonl, pictures and words from the certificates, verdicts from what the independent checker
-printed. The report proves nothing itself; it says what is certified, what is estimated and what was checked.
+Numbers come from results.jsonl, pictures and words from the certificates, verdicts from what the
+independent checker printed. The report proves nothing itself; it says what is certified, what is
+estimated and what was checked.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from bnncert.results.folder import STATUSES, StoredResult, read_results
 from bnncert.version import __version__
 
 PAGE = "report.html"
-BYTES_EACH = 2_900  # of the page an input, for at least THOUSAND inputs; what does not fit is left out, and said so
+# of the page an input, for at least THOUSAND inputs; what does not fit is left out, and said so
+BYTES_EACH = 2_900
 THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
 MOST = 20_000  # results on a page that browsers still open
@@ -44,11 +47,21 @@ PROVENANCE = (
     "made with",
 )
 NAMED = 4  # different values of a setting that are written out
-RADII = 12  # different radii that get a summary of their own; with more of them, as with one an input, there is one
+# different radii that get a summary of their own; with more of them, as with one an input, there is
+# one
+RADII = 12
 MEANING = {
     "certified": "a lower bound above 0 is proved.",
-    "unverified": "no lower bound above 0 was proved. This alone does not make the input unsafe; an upper bound can.",
-    "misclassified": "the network at the posterior’s centre is wrong on the clean input. Counts as nothing proved.",
+    "unverified": (
+        "no lower bound above 0 was proved. This alone does not make the input "
+        "unsafe; "
+        "an upper bound "
+        "can."
+    ),
+    "misclassified": (
+        "the network at the posterior’s centre is wrong on the clean input. Counts "
+        "as nothing proved."
+    ),
     "error": "the computation failed. Nothing is known.",
 }
 
@@ -58,8 +71,8 @@ def write_report(
 ) -> Path:
     """Write the page of a result folder, by default into it, and return its path.
 
-    posterior: the posterior that was certified, for cross-sections through its centre; of a campaign's folder the page
-    shows its results alone. eps: only those of this radius.
+    posterior: the posterior that was certified, for cross-sections through its centre; of a
+    campaign's folder the page shows its results alone. eps: only those of this radius.
     """
     path = out or folder / PAGE
     model = load_posterior(posterior) if posterior else None
@@ -71,7 +84,8 @@ def write_report(
     shown = [(result, verdict) for result, verdict in pairs if eps in (None, result.eps)]
     if not 0 < len(shown) <= MOST:
         raise InputError(
-            f"{str(folder)!r} has {len(shown)} such results, a page shows 1 to {MOST}; choose another --eps"
+            f"{str(folder)!r} has {len(shown)} such results, a page shows 1 to {MOST}; choose "
+            "another --eps"
         )
     entries = []
     with progress("reading") as bar:
@@ -94,12 +108,14 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
     named = {result.posterior for result in results} - {None}
     if posterior is None and len(named) > 1:
         raise InputError(
-            f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to report on"
+            f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to "
+            "report on"
         )
     kept = [result for result in results if not named or posterior in (None, result.posterior)]
     if not kept:
         raise InputError(
-            f"nothing in {str(folder)!r} speaks of this posterior; give --posterior one that was certified"
+            f"nothing in {str(folder)!r} speaks of this posterior; give --posterior one that "
+            "was certified"
         )
     return kept
 
@@ -136,13 +152,15 @@ def _shipped(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Content security: the page's own style and script, pictures inside the page, and nothing from anywhere."""
+    """Content security: the page's own style and script, pictures inside the page, and nothing from
+    anywhere."""
     own = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (style, script)
     ]
     return (
-        f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; img-src data:; "
+        f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; "
+        "img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -188,7 +206,8 @@ def _radii(entries: Sequence[Entry]) -> dict[float, str]:
 
 
 def _groups(entries: Sequence[Entry], radii: Mapping[float, str]) -> list[dict[str, Any]]:
-    """A summary for each radius, in ascending order; one of everything where there is one, or more than RADII."""
+    """A summary for each radius, in ascending order; one of everything where there is one, or more
+    than RADII."""
     if not 1 < len(radii) <= RADII:
         return [_group(entries, None)]
     return [
@@ -214,7 +233,8 @@ def _group(entries: Sequence[Entry], eps: str | None) -> dict[str, Any]:
 
 
 def _believed(entry: Entry) -> tuple[float, float]:
-    """The bounds of an entry; 0 to 1, which is to say nothing, where the checker did not accept them."""
+    """The bounds of an entry; 0 to 1, which is to say nothing, where the checker did not accept
+    them."""
     accepted = entry.verdict is None or entry.verdict.status == ACCEPT
     return (entry.result.lower, entry.result.upper) if accepted else (0.0, 1.0)
 
@@ -225,7 +245,8 @@ def _mean(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _bar(lower: float, upper: float) -> dict[str, str]:
-    """Percent of a bar's width: how much is proved safe, where proved unsafe begins and how much that is."""
+    """Percent of a bar's width: how much is proved safe, where proved unsafe begins and how much
+    that is."""
     return {
         "safe": f"{100 * lower:.2f}",
         "from": f"{100 * upper:.2f}",
@@ -234,7 +255,8 @@ def _bar(lower: float, upper: float) -> dict[str, str]:
 
 
 def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, str]]:
-    """What all entries have in common, name and value; where they differ, the values or how many."""
+    """What all entries have in common, name and value; where they differ, the values or how
+    many."""
     found = []
     for name in names:
         values = list(dict.fromkeys(entry.facts[name] for entry in entries if name in entry.facts))
@@ -246,9 +268,11 @@ def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, s
 
 
 def _chart(bounds: Sequence[tuple[float, float]]) -> dict[str, str]:
-    """Inputs in order of their bounds: the area below the lower bounds, and the one above the upper bounds.
+    """Inputs in order of their bounds: the area below the lower bounds, and the one above the upper
+    bounds.
 
-    One unit wide an input, 100 high. Both areas are exact means: of what is proved safe, and of what is proved unsafe.
+    One unit wide an input, 100 high. Both areas are exact means: of what is proved safe, and of
+    what is proved unsafe.
     """
     ordered = sorted(bounds)
     return {
@@ -267,7 +291,8 @@ def _area(probabilities: Sequence[float], base: int) -> str:
 
 
 def _thresholds(bounds: Sequence[tuple[float, float]]) -> list[tuple[str, int, int]]:
-    """For each p: inputs whose P_safe is at least p for certain, and those for which it is not ruled out."""
+    """For each p: inputs whose P_safe is at least p for certain, and those for which it is not
+    ruled out."""
     above = [
         ("> 0 %", sum(lower > 0 for lower, _ in bounds), sum(upper > 0 for _, upper in bounds))
     ]
@@ -306,7 +331,8 @@ def _row(entry: Entry, thumbnail: str | None, radii: Mapping[float, str]) -> dic
 
 
 def _thumbnails(entries: Sequence[Entry]) -> tuple[list[str | None], int]:
-    """Pictures of the clean inputs, and by what factor they had to be made smaller to leave room for the rest."""
+    """Pictures of the clean inputs, and by what factor they had to be made smaller to leave room
+    for the rest."""
     pixels = [entry.picture.clean if entry.picture else None for entry in entries]
     largest = max((max(own.shape[:2]) for own in pixels if own is not None), default=1)
     factor = 1
@@ -367,7 +393,8 @@ def _marked(entry: Entry) -> str:
 
 
 def _fitting(figures: Sequence[object], room: int) -> list[object]:
-    """The figures in order while there is room for them; "left out" instead of those that do not fit."""
+    """The figures in order while there is room for them; "left out" instead of those that do not
+    fit."""
     kept: list[object] = []
     for figure in figures:
         size = len(json.dumps(figure, ensure_ascii=False).encode())
@@ -378,7 +405,8 @@ def _fitting(figures: Sequence[object], room: int) -> list[object]:
 
 
 def _data(entries: Sequence[Entry], unit: str | None, several_radii: bool) -> dict[str, Any]:
-    """What the page's script needs: numbers by column, and what each entry tells, every text once."""
+    """What the page's script needs: numbers by column, and what each entry tells, every text
+    once."""
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:

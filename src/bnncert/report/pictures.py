@@ -1,4 +1,5 @@
-"""Pictures of inputs that are shaped like images: PNG files small enough to sit in a page, made with zlib alone."""
+"""Pictures of inputs that are shaped like images: PNG files small enough to sit in a page, made
+with zlib alone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ FILTERS = (0, 1, 2)  # none, left, up
 
 
 def as_image(x: Tensor) -> Image | None:
-    """A vector of k² or 3k² values, a square, [1, h, w] or [3, h, w] as [h, w, channels]; None for anything else."""
+    """A vector of k² or 3k² values, a square, [1, h, w] or [3, h, w] as [h, w, channels]; None for
+    anything else."""
     shape = _image_shape(tuple(x.shape))
     if shape is None or min(shape[1:]) < SMALLEST:
         return None
@@ -44,7 +46,8 @@ def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def value_range(image: Image, clip: Range | None) -> Range:
-    """What is black and what is white: the clip range, else [0, 1] where it holds all values, else their extremes."""
+    """What is black and what is white: the clip range, else [0, 1] where it holds all values, else
+    their extremes."""
     low, high = float(image.min()), float(image.max())
     if clip is not None and all(map(math.isfinite, clip)):
         return clip
@@ -57,7 +60,8 @@ def to_pixels(image: Image, values: Range) -> Pixels:
 
 
 def difference(image: Image, other: Image) -> tuple[Pixels, float]:
-    """other - image as grey, darker where it falls and lighter where it rises, and the largest change."""
+    """other - image as grey, darker where it falls and lighter where it rises, and the largest
+    change."""
     change = other - image
     largest = float(np.abs(change).max())
     levels = np.round(change / (largest or 1.0) * LEVELS)
@@ -70,7 +74,8 @@ def _eight_bits(levels: Image) -> Pixels:
 
 
 def shrink(pixels: Pixels, factor: int) -> Pixels:
-    """The mean over squares of factor x factor pixels; the last ones are repeated where the sides do not divide."""
+    """The mean over squares of factor x factor pixels; the last ones are repeated where the sides
+    do not divide."""
     if factor == 1:
         return pixels
     missing = [(0, -side % factor) for side in pixels.shape[:2]]
@@ -90,7 +95,8 @@ def png(pixels: Pixels) -> bytes:
 
 
 def _filtered(pixels: Pixels, kind: int) -> bytes:
-    """Every row with its filter's number before it: the values, or their change from the pixel left or above."""
+    """Every row with its filter's number before it: the values, or their change from the pixel left
+    or above."""
     before = np.zeros_like(pixels)
     if kind == 1:
         before[:, 1:] = pixels[:, :-1]

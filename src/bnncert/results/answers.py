@@ -11,9 +11,11 @@ from bnncert.errors import InputError
 
 
 def jointly(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Bounds of the probability that a network is safe on all of several regions at once, from those of each.
+    """Bounds of the probability that a network is safe on all of several regions at once, from
+    those of each.
 
-    max(0, 1 - Σ (1 - lower_i)) <= P(safe on all) <= min upper_i, however the events depend on each other.
+    max(0, 1 - Σ (1 - lower_i)) <= P(safe on all) <= min upper_i, however the events depend on each
+    other.
     """
     if not bounds:
         return 1.0, 1.0
@@ -23,7 +25,8 @@ def jointly(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def answer(lower: float, upper: float, at_least: float | Decimal) -> str:
-    """Whether P_safe >= at_least, in the words of verification competitions, which ask for a counterexample.
+    """Whether P_safe >= at_least, in the words of verification competitions, which ask for a
+    counterexample.
 
     "unsat" if lower >= at_least: it holds. "sat" if upper < at_least: it does not. Else "unknown".
     """

@@ -1,10 +1,12 @@
-"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input; `decisions.jsonl` in the
-place of the former for predictive means.
+"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input;
+`decisions.jsonl` in the place of the former for predictive means.
 
-The run folder of a campaign is one too: its lines name their posteriors, and its certificates lie in bundles.
+The run folder of a campaign is one too: its lines name their posteriors, and its certificates lie
+in bundles.
 
-A certificate is named after its input, `000007.safetensors`. With several radii an input it is named after its radius
-too, `000007_0.025.safetensors`: the shortest decimal of a float tells it from all others.
+A certificate is named after its input, `000007.safetensors`. With several radii an input it is
+named after its radius too, `000007_0.025.safetensors`: the shortest decimal of a float tells it
+from all others.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ OPTIONAL = {"target": None, "posterior": None}  # what lines of some folders lac
 def result_folder(
     folder: Path, several_radii: bool = False, name: str = RESULTS
 ) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
-    """Gives a function that stores results, or decisions; the folder changes only when the block ends well.
+    """Gives a function that stores results, or decisions; the folder changes only when the block
+    ends well.
 
-    Earlier results there are replaced; a folder that holds anything else is refused. several_radii: an input comes
-    once for each of several radii, and certificates are named after both.
+    Earlier results there are replaced; a folder that holds anything else is refused. several_radii:
+    an input comes once for each of several radii, and certificates are named after both.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -58,7 +61,8 @@ def result_folder(
         for result in results:
             if (about := (result.index, result.eps)) in stored:
                 raise InputError(
-                    f"input {result.index} comes twice with radius {result.eps!r}; name each input once"
+                    f"input {result.index} comes twice with radius {result.eps!r}; name each "
+                    "input once"
                 )
             stored.add(about)
             stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
@@ -86,7 +90,8 @@ def line(row: Answer | Decision, certificate: str | None) -> str:
 class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
-    line: its number in the file. posterior: the digest of the posterior, in folders that speak of several.
+    line: its number in the file. posterior: the digest of the posterior, in folders that speak of
+    several.
     """
 
     certificate: str | None
@@ -96,7 +101,8 @@ class StoredResult(Answer):
 
 
 def read_results(folder: Path) -> list[StoredResult]:
-    """Every line of the folder's results, checked; an `InputError` names the first that is not one."""
+    """Every line of the folder's results, checked; an `InputError` names the first that is not
+    one."""
     path = folder / RESULTS
     if not folder.is_dir():
         raise InputError(
@@ -104,7 +110,9 @@ def read_results(folder: Path) -> list[StoredResult]:
         )
     if not path.is_file():
         raise InputError(
-            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify --out` or `export` wrote"
+            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify "
+            "--out` or `export` "
+            "wrote"
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,5 @@
-"""Rows of results: one declaration from which JSON lines, SQLite tables, Arrow tables and the report are made."""
+"""Rows of results: one declaration from which JSON lines, SQLite tables, Arrow tables and the
+report are made."""
 
 from __future__ import annotations
 
@@ -32,8 +33,12 @@ class Status(StrEnum):
 
 SENTENCES = {
     Status.CERTIFIED: "a lower bound above 0 is proved",
-    Status.UNVERIFIED: "no lower bound above 0 was found; try --effort 3, another method or a smaller eps",
-    Status.MISCLASSIFIED: "the central network is wrong at the clean input, which counts as nothing proved",
+    Status.UNVERIFIED: (
+        "no lower bound above 0 was found; try --effort 3, another method or a smaller eps"
+    ),
+    Status.MISCLASSIFIED: (
+        "the central network is wrong at the clean input, which counts as nothing proved"
+    ),
     Status.ERROR: "nothing is known: the computation failed",
     Status.DECIDED: "the averaged network keeps its answer on the whole region",
     Status.UNDECIDED: "the bounds do not show that the averaged network keeps its answer",
@@ -44,8 +49,8 @@ SENTENCES = {
 class Answer:
     """One input's answer: lower <= P_safe <= upper, certified.
 
-    target: the only rival class that was asked about, where there are others; else None. lower and upper are 0 and 1
-    when nothing is known.
+    target: the only rival class that was asked about, where there are others; else None. lower and
+    upper are 0 and 1 when nothing is known.
     """
 
     index: int
@@ -64,7 +69,8 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Result(Answer):
-    """An answer with its certificate, if anything is proved; `estimate` is not certified and enters neither bound."""
+    """An answer with its certificate, if anything is proved; `estimate` is not certified and enters
+    neither bound."""
 
     estimate: Estimate | None
     certificate: Certificate | None
@@ -74,8 +80,9 @@ class Result(Answer):
 class Decision:
     """lower <= predictive mean <= upper for every x of one input's region, certified.
 
-    quantity: "softmax", the probability of the label under the averaged softmax, or "mean", of a regression output.
-    gap: the label's predictive probability exceeds every rival's by at least this on the whole region (softmax only).
+    quantity: "softmax", the probability of the label under the averaged softmax, or "mean", of a
+    regression output. gap: the label's predictive probability exceeds every rival's by at least
+    this on the whole region (softmax only).
     """
 
     index: int

@@ -1,4 +1,5 @@
-"""Results: what `certify` and `decide` return, a sequence of rows that knows what people do with it."""
+"""Results: what `certify` and `decide` return, a sequence of rows that knows what people do with
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST = 20  # rows shown there
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Rows(Sequence[Row], Generic[Row]):
-    """Rows in the order of the inputs; interrupted: somebody ended the work, and some inputs have none."""
+    """Rows in the order of the inputs; interrupted: somebody ended the work, and some inputs have
+    none."""
 
     rows: tuple[Row, ...]
     interrupted: bool = False

@@ -1,7 +1,8 @@
-"""The zoo: networks of the paper and others, as recipes; small ones are shipped trained, the rest one command away.
+"""The zoo: networks of the paper and others, as recipes; small ones are shipped trained, the rest
+one command away.
 
-A recipe is all that training needs: data set, architecture, hyper-parameters, seed. A trained posterior carries its
-recipe, test accuracy and training log in its notes.
+A recipe is all that training needs: data set, architecture, hyper-parameters, seed. A trained
+posterior carries its recipe, test accuracy and training log in its notes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network of the zoo is made, and the paper's test accuracy in percent, if it is one of the paper's."""
+    """How a network of the zoo is made, and the paper's test accuracy in percent, if it is one of
+    the paper's."""
 
     network: Network
     data: str
@@ -43,7 +45,8 @@ def _cifar_cnn() -> Network:
 
 
 def _narrow(std: float, **options: Any) -> BayesByBackprop:
-    """A posterior whose σ stays where it starts, as the paper's do: the divergence hardly counts."""
+    """A posterior whose σ stays where it starts, as the paper's do: the divergence hardly
+    counts."""
     settings: dict[str, Any] = {
         "epochs": 15,
         "initial_std": std,
@@ -65,7 +68,8 @@ def _mnist(*hidden: int) -> Network:
 def _cifar(std: float, bayesian: str, decay: float) -> BayesByBackprop:
     """A decay strong enough for narrow bounds, as far as an accuracy of 72 % allows.
 
-    Random kernels get the decay from a prior of their own size: kl_weight / (N prior_std²) = weight_decay.
+    Random kernels get the decay from a prior of their own size: kl_weight / (N prior_std²) =
+    weight_decay.
     """
     examples = 50_000
     own = (
@@ -111,7 +115,8 @@ def recipe(name: str) -> Recipe:
 def fit_recipe(
     made: Recipe, path: Path, device: str = "cpu", on_epoch: Callable[[Epoch], None] | None = None
 ) -> dict[str, Any]:
-    """Train a network and write its posterior, with its notes, which are returned; an interrupted run goes on."""
+    """Train a network and write its posterior, with its notes, which are returned; an interrupted
+    run goes on."""
     if path.suffix != ".safetensors" or not path.parent.is_dir():
         raise InputError(
             f"posterior {str(path)!r} must be a .safetensors file in a folder that exists"
@@ -133,7 +138,8 @@ def fit_recipe(
 
 
 def posterior_path(name: str) -> Path:
-    """The trained posterior: shipped with the package, or trained by the user; an `InputError` where there is none."""
+    """The trained posterior: shipped with the package, or trained by the user; an `InputError`
+    where there is none."""
     recipe(name)
     shipped = Path(str(files("bnncert.zoo") / SHIPPED / f"{name}.safetensors"))
     if shipped.is_file():

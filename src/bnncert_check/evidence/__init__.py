@@ -1,7 +1,7 @@
 """Evidence: for each kind a strict reader of what a certificate holds, and what follows from it.
 
-A reader takes the JSON value `evidence` and the tensors, demands every field, shape, type, count and range, and gives a
-frozen value; only then `supported` runs any mathematics.
+A reader takes the JSON value `evidence` and the tensors, demands every field, shape, type, count
+and range, and gives a frozen value; only then `supported` runs any mathematics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Boxes of weights, on each of which every row is positive: P_safe is at least the mass of their union."""
+"""Boxes of weights, on each of which every row is positive: P_safe is at least the mass of their
+union."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ MOST_BOXES = 16  # that inclusion-exclusion may intersect
 
 @dataclass(frozen=True)
 class Grown:
-    """One box [w - j v⁻, w + j v⁺]: its centre w (None: the posterior's own), steps j and, if it has any, signs."""
+    """One box [w - j v⁻, w + j v⁺]: its centre w (None: the posterior's own), steps j and, if it
+    has any, signs."""
 
     center: Array | None
     steps: float

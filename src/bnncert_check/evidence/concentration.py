@@ -1,5 +1,5 @@
-"""Concentration: for each component of a Gaussian posterior a proof on the region, and one at a point for the upper
-bound.
+"""Concentration: for each component of a Gaussian posterior a proof on the region, and one at a
+point for the upper bound.
 
     Σ_c π_c (1 - failure_c) <= P_safe <= Σ_c π_c P(not (row r <= 0 at the point))
 """
@@ -48,7 +48,8 @@ class Concentration:
     parts: tuple[Part, ...]
 
     def supported(self, question: Question, model: Model) -> Support:
-        """Weighted sums over the components of 1 - failure, and of 1 - (1 - failure of a row's failure)."""
+        """Weighted sums over the components of 1 - failure, and of 1 - (1 - failure of a row's
+        failure)."""
         components = model.all_of(GAUSSIAN, WHAT)
         lower, upper, total = (
             arb(0),
@@ -66,7 +67,8 @@ class Concentration:
 def _failure(
     found: Divided, question: Question, region: Region, model: Model, posterior: Posterior
 ) -> arb:
-    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which share the cut.
+    """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which
+    share the cut.
 
     A part of a ball's bounding box may miss the ball, and nothing fails there.
     """

@@ -1,4 +1,5 @@
-"""Networks of an empirical posterior, one by one: verified on the region, or refuted at a point of it.
+"""Networks of an empirical posterior, one by one: verified on the region, or refuted at a point of
+it.
 
 verified / S <= P_safe <= 1 - refuted / S
 """

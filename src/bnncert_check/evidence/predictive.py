@@ -1,5 +1,6 @@
-"""Predictive means: weighted sums over the components of a Gaussian posterior, or means over the networks of an
-empirical one, of lower bounds of the mean, of 1 minus it (or of its negative), and of the gap."""
+"""Predictive means: weighted sums over the components of a Gaussian posterior, or means over the
+networks of an empirical one, of lower bounds of the mean, of 1 minus it (or of its negative), and
+of the gap."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ WHAT = "a predictive mean"
 
 @dataclass(frozen=True)
 class Predictive:
-    """For every component proofs of the rows and of their negatives; None where the posterior lists its networks."""
+    """For every component proofs of the rows and of their negatives; None where the posterior lists
+    its networks."""
 
     softmax: bool
     proofs: tuple[tuple[Proof, Proof], ...] | None
@@ -65,7 +67,8 @@ class Predictive:
 
 
 def read_softmax(value: Any, tensors: Tensors, question: Question, model: Model) -> Predictive:
-    """Rows of one class against every other, each once: what repeats would count twice among the rivals."""
+    """Rows of one class against every other, each once: what repeats would count twice among the
+    rivals."""
     if not question.against_all:
         raise CannotCheck(
             "unsupported", "a predictive probability needs one class against every other, each once"

@@ -1,4 +1,5 @@
-"""A proof by concentration as certificates hold it: a threshold, slopes of every activation, trees, cuts of the region.
+"""A proof by concentration as certificates hold it: a threshold, slopes of every activation, trees,
+cuts of the region.
 
 All of these are choices: whatever they are, what is computed from them holds.
 """
@@ -25,7 +26,8 @@ MOST_CUTS = 400  # one inside the other: eight coordinates, each halved as often
 
 @dataclass(frozen=True)
 class Cut:
-    """A region in two, where a coordinate is at most `at` and where it is at least that, each with a proof."""
+    """A region in two, where a coordinate is at most `at` and where it is at least that, each with
+    a proof."""
 
     dimension: int
     at: float
@@ -71,7 +73,8 @@ def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -
 
 
 def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
-    """A proof of a probability, perhaps with trees; the probability that it was said to show is but a hint."""
+    """A proof of a probability, perhaps with trees; the probability that it was said to show is but
+    a hint."""
     found = members(value, f"proof {prefix!r}", ("probability", "t", "rows_optimised"), ("trees",))
     exact(found["probability"], f"the probability of {prefix!r}")
     proof = read_slopes({name: found[name] for name in ("t", "rows_optimised")}, prefix, asked)
