@@ -1,6 +1,7 @@
 # One command a need; each does its own set-up. PYTHON=python3.12 chooses another interpreter.
 PYTHON ?= python3
 VENV   := .venv
+LIGHT  := $(VENV)/.light
 READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
@@ -10,7 +11,7 @@ export GOMP_SPINCOUNT := 1000
 
 .PHONY: demo test site lint types imports browser unit check bench clean
 
-demo: $(READY)
+demo: $(LIGHT)
 	$(BIN)/bnncert demo --out demo
 
 test: lint types imports unit check
@@ -41,11 +42,11 @@ browser:
 # Two workers with a thread each: more threads than cores wait for each other. Freed memory is kept (see memory.py).
 QUICK := OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=2147483647
 unit: $(READY) browser
-	$(QUICK) $(BIN)/pytest -q -n 2 --dist worksteal --ignore-glob='*/test_check_[!m]*'
+	$(QUICK) $(BIN)/pytest -q -n 2 --dist worksteal tests checker/tests/mutants
 
 # The checker's own tests reach every branch of it; its mutants, which are not it, are among the others.
 check: $(READY)
-	$(QUICK) $(BIN)/pytest -q -n 2 --dist worksteal tests/test_check_[!m]*.py \
+	$(QUICK) $(BIN)/pytest -q -n 2 --dist worksteal checker/tests --ignore=checker/tests/mutants \
 		--cov=bnncert_check --cov-branch --cov-report=term:skip-covered --cov-fail-under=100
 
 # Needs BNNCERT_DATA: mnist_test.npz and posteriors/paper_*.npz
@@ -57,8 +58,16 @@ bench: $(READY)
 clean:
 	rm -rf .coverage $(VENV) build demo site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt libraries.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# What the demo needs: the core, the checker and the digits.
+$(LIGHT): pyproject.toml checker/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[campaign,check,dask,data,dev,docs,onnx]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r libraries.txt
+	PIP_CONSTRAINT=constraints.txt $(INSTALL) -e checker -e '.[check,data]'
+	touch $@
+
+# And what tests, documentation and every importer need.
+$(READY): $(LIGHT) libraries.txt
+	PIP_CONSTRAINT=constraints.txt $(INSTALL) -e checker -e '.[campaign,check,dask,data,dev,docs,onnx]'
+	$(INSTALL) --no-deps -r libraries.txt
 	touch $@

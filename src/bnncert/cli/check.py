@@ -34,7 +34,8 @@ def check(
         own = (error.name or "").split(".")[0] == "bnncert_check"
         lacking = "is a program of its own" if own else "needs python-flint"
         raise InputError(
-            f"the checker {lacking}; install it with: pip install 'bnncert[check]'"
+            f"the checker {lacking}; install it with: pip install bnncert-check "
+            "(in a checkout: pip install ./checker)"
         ) from error
     raise typer.Exit(run(target, posterior, as_json))
 

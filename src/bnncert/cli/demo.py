@@ -107,7 +107,7 @@ def _checked(results: Path, posterior: Path) -> str:
     try:
         from bnncert_check import ACCEPT, check_results, read_model, read_results
     except ModuleNotFoundError:
-        return "needs python-flint"
+        return "needs bnncert-check"
     lines = read_results(results)
     accepted = sum(
         verdict.status == ACCEPT for verdict in check_results(results, lines, read_model(posterior))

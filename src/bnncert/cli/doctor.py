@@ -13,14 +13,15 @@ import torch
 
 from bnncert.version import __version__
 
-EXTRAS = {  # module, what needs it, and the extra that installs it
-    "python-flint": ("flint", "bnncert check", "check"),
-    "scikit-learn": ("sklearn", "the digits data set", "data"),
-    "pooch": ("pooch", "downloading data sets", "data"),
-    "onnx": ("onnx", "networks from ONNX files", "onnx"),
-    "PyYAML": ("yaml", "campaign files in YAML", "campaign"),
-    "pyarrow": ("pyarrow", "tables in Parquet", "campaign"),
-    "distributed": ("distributed", "campaigns on a Dask cluster", "dask"),
+EXTRAS = {  # module, what needs it, and what pip installs for it
+    "bnncert-check": ("bnncert_check", "bnncert check", "bnncert-check"),
+    "python-flint": ("flint", "bnncert check", "bnncert-check"),
+    "scikit-learn": ("sklearn", "the digits data set", "'bnncert[data]'"),
+    "pooch": ("pooch", "downloading data sets", "'bnncert[data]'"),
+    "onnx": ("onnx", "networks from ONNX files", "'bnncert[onnx]'"),
+    "PyYAML": ("yaml", "campaign files in YAML", "'bnncert[campaign]'"),
+    "pyarrow": ("pyarrow", "tables in Parquet", "'bnncert[campaign]'"),
+    "distributed": ("distributed", "campaigns on a Dask cluster", "'bnncert[dask]'"),
 }
 
 
@@ -43,8 +44,8 @@ def examine() -> Iterator[tuple[str, str]]:
         if _float64_is_exact()
         else "WRONG: arithmetic is not IEEE double; certificates would be void",
     )
-    for package, (module, use, extra) in EXTRAS.items():
-        missing = f"missing ({use}): pip install 'bnncert[{extra}]'"
+    for package, (module, use, source) in EXTRAS.items():
+        missing = f"missing ({use}): pip install {source}"
         yield package, _version(package) if find_spec(module) else missing
     yield "BNNCERT_DATA", _data_folder()
 
