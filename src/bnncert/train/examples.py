@@ -1,0 +1,63 @@
+"""Examples to learn from: what fits a network, and how many of them it gets right."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bnncert.errors import InputError
+from bnncert.model.network import Network
+from bnncert.train.recipe import BayesByBackprop
+from bnncert.train.variational import is_random
+
+AT_ONCE = 1000  # inputs evaluated together: the activations of convolutions are large
+
+
+def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
+    """The share of inputs x [N, *input_shape] that `weights` [size] assigns to their class y [N].
+
+    For several networks, weights [..., size], the average of their shares.
+    """
+    check_examples(network, x, y)
+    if weights.shape[-1:] != (network.size,):
+        raise InputError(
+            f"weights have shape {tuple(weights.shape)}, "
+            f"the network takes [..., {network.size}]; fix them"
+        )
+    with torch.no_grad():
+        parts = torch.split(x.to(weights), AT_ONCE)
+        predicted = torch.cat([network.forward(weights, part).argmax(-1) for part in parts], -1)
+
+    return float((predicted == y.to(weights.device)).double().mean())
+
+
+def check_network(network: Network, recipe: BayesByBackprop) -> None:
+    """Layers of the kind that the recipe asks for, and inputs that it can augment."""
+    if not any(is_random(layer, recipe.bayesian) for layer in network.layers):
+        raise InputError(
+            f"bayesian is {recipe.bayesian!r}, but the network has no Dense layer; give all"
+        )
+    if recipe.augment and len(network.input_shape) not in (2, 3):
+        raise InputError(
+            f"augment is for images, [height, width] or [channels, height, width]; "
+            f"the network takes {network.input_shape}"
+        )
+
+
+def check_examples(network: Network, x: Tensor, y: Tensor) -> None:
+    """Inputs that fit the network, and for each one class label of its outputs."""
+    shape = tuple(x.shape[1:])
+    if shape != network.input_shape:
+        raise InputError(
+            f"inputs have shape {shape}, the network takes {network.input_shape}; reshape them"
+        )
+    if not bool(x.isfinite().all()):
+        raise InputError("inputs hold NaN or infinity; every entry must be finite")
+    if y.dim() != 1 or len(y) != len(x) or len(y) == 0:
+        raise InputError(
+            f"labels have shape {tuple(y.shape)} for {len(x)} inputs; give one label for each input"
+        )
+    if y.is_floating_point() or not 0 <= int(y.min()) <= int(y.max()) < network.outputs:
+        raise InputError(
+            f"labels must be integers from 0 to {network.outputs - 1}, one class for each output"
+        )
