@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ import torch
 
 from bnncert import _certify as front_door
 from bnncert import load_posterior, mlp, read_certificate, save_posterior
-from bnncert import train as training
-from bnncert.cli.main import main
 from bnncert.concentration import refine as refine_module
 from bnncert.data import load_inputs
 from bnncert.files.tensors import read_tensors
@@ -29,29 +27,13 @@ from bnncert.model.network import Network, cnn
 from bnncert.posteriors import Empirical, Normal
 from bnncert.posteriors.base import sample
 from bnncert.train import accuracy
+from bnncert.train import loop as training
 from bnncert.zoo.recipes import posterior_path, shipped_index
+from commands import Run
 from scenarios import gaussian, vector
 
-Run = Callable[..., tuple[int, str, str]]
 FIELDS = ["index", "label", "target", "predicted", "status", "lower", "upper", "method", "eps"]
 FIELDS += ["bound_calls", "seconds", "seed", "certificate"]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Exit code, standard output and standard error of `bnncert ARGUMENTS`."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bnncert", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as error:
-            code = int(error.code or 0)
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return call
 
 
 @pytest.fixture

@@ -35,13 +35,13 @@ from bnncert.train import (
     BayesByBackprop,
     Epoch,
     Trained,
-    _start,
     accuracy,
     augmented,
     kl_divergence,
     learning_rate,
     train,
 )
+from bnncert.train.state import start
 
 TWO_WEIGHTS = Network((1,), (Dense(1, 2, bias=False),))
 TWO_KERNELS = Network(
@@ -267,7 +267,7 @@ def test_a_convolutional_network_learns_digits_and_stays_wide(bayesian: str) -> 
 def test_outputs_have_the_law_of_sampled_weights_at_every_place() -> None:
     network = Network((2, 4, 3), (Conv2d(2, 3, (2, 3), stride=(2, 1), padding=(1, 0)), Flatten()))
     x = torch.rand(1, 2, 4, 3, generator=torch.Generator().manual_seed(0))
-    q = _start(network, BayesByBackprop(1, initial_std=0.3, seed=1), "cpu").q
+    q = start(network, BayesByBackprop(1, initial_std=0.3, seed=1), "cpu").q
     drawn = q.sample_outputs(x.expand(20000, 2, 4, 3)).detach().double()
     posterior = Normal(q.mean.detach().double(), q.std.detach().double())
     known = network.forward(sample(posterior, 20000, seed=0), x.double()).squeeze(1)
@@ -278,7 +278,7 @@ def test_outputs_have_the_law_of_sampled_weights_at_every_place() -> None:
 def test_kernels_start_with_the_variance_of_he() -> None:
     """2 / (channels · kernel) for weights, 0 for biases."""
     network = Network((8, 5, 5), (Conv2d(8, 64, (5, 3)), Flatten(), Dense(64 * 3, 2)))
-    (kernel, bias), _, _ = network.split(_start(network, BayesByBackprop(1), "cpu").q.mean.detach())
+    (kernel, bias), _, _ = network.split(start(network, BayesByBackprop(1), "cpu").q.mean.detach())
     assert kernel.square().mean().item() == pytest.approx(2 / (8 * 15), rel=0.05)
     assert not bias.any()
 
@@ -326,7 +326,7 @@ def test_only_deterministic_weights_decay(weight_decay: float, bayesian: str) ->
         bayesian=bayesian,
         weight_decay=weight_decay,
     )
-    before = kernels(network, _start(network, recipe, "cpu").q.mean.detach()).double()
+    before = kernels(network, start(network, recipe, "cpu").q.mean.detach()).double()
     after = kernels(network, train(network, x, y, recipe).posterior.mean)
     decayed = weight_decay > 0 and bayesian == "dense"
     assert torch.equal(before, after) != decayed
