@@ -19,7 +19,7 @@ from bnncert.model.network import Network
 from bnncert.posteriors import LowRankNormal, Normal
 from bnncert_check import ACCEPT, CannotCheck, check_certificate, read_model
 from bnncert_check.layers import Conv, MaxPool
-from test_convolution import network, problem
+from convolutions import network, problem
 
 METHODS: tuple[Method, ...] = (
     Concentration(upper=True),

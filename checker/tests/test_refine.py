@@ -19,9 +19,8 @@ from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool
 from bnncert.posteriors import Mixture, Normal
 from bnncert_check import ACCEPT, ERROR, REJECT, Verdict, check_certificate, read_model
 from bnncert_check.splits import covers
-from scenarios import gaussian, uniform
-from test_concentration import correlated
-from test_refine import open_problem, regression, shared_noise
+from open_problems import open_problem, regression, shared_noise
+from scenarios import correlated, gaussian, uniform
 
 NODES = 40
 

@@ -48,6 +48,8 @@ from bnncert_check.model import Posterior as Law
 from bnncert_check.region import read_region
 from bnncert_check.tails import expected_magnitude, normal_tails_down, normal_tails_up
 from scenarios import (
+    correlated,
+    draw_many,
     gaussian,
     paired_margins,
     random_problem,
@@ -56,8 +58,9 @@ from scenarios import (
     uniform,
     vector,
     weight_boxes,
+    wider,
 )
-from test_concentration import DRAWS, assert_below_truth, correlated, draw_many, wider
+from truth import DRAWS, assert_below_truth
 
 Array: TypeAlias = NDArray[np.float64]
 Random: TypeAlias = np.random.Generator

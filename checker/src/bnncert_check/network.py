@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from bnncert_check.descriptions import READERS
 from bnncert_check.grammar import index, listed, members, whole
-from bnncert_check.layers import READERS, Add, Layer, Linear, Shape
+from bnncert_check.layers import Add, Layer, Linear, Shape
 from bnncert_check.verdict import CannotCheck
 
 Reads: TypeAlias = tuple[tuple[int, ...], ...]
@@ -73,7 +74,7 @@ def chain(input_shape: Shape, layers: tuple[Layer, ...]) -> Network:
 
 
 def read_network(description: Any) -> Network:
-    """An architecture; whatever is not exactly one of the layers' `READERS` is refused."""
+    """An architecture; whatever is not exactly one of the `READERS`' is refused."""
     described = members(description, "the network", ("input_shape", "layers"))
     sizes = listed(described["input_shape"], "the input's shape")
     shape: Shape = tuple(whole(size, "a size of the input", 1) for size in sizes)
