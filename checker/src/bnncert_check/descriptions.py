@@ -1,4 +1,5 @@
-"""Layers as files describe them: one reader a type, which demands every field and that shapes fit."""
+"""Layers as files describe them: one reader a type, which demands every field
+and that shapes fit."""
 
 from __future__ import annotations
 

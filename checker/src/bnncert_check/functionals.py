@@ -3,7 +3,8 @@
 With W = μ + Δ and rows A on z = Wh, h in hc ± hr, and s_j² = Σ_i A_i² σ_ij² (+ Σ_q (A V_q)_j² where
 noise is shared),
 
-    m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer, at the input A·c - Σ_j r_j E|A_j + g_j|
+    m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer,
+        at the input A·c - Σ_j r_j E|A_j + g_j|
     L² = Σ_layers Σ_j s_j² max|h_j|² + Σ_q (|a_q·hc| + |a_q|·hr)²
 """
 

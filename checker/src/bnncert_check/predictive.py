@@ -5,7 +5,8 @@ From a `Proof`: each row is at least m - T on the region, P(T >= sL) <= Q(s), un
 hidden intervals fails, which has probability at most p. With levels s_k = k/8, k = 0 ... 64, and
 P_k = max(0, 1 - p - (noisy rows) Q(s_k)):
 
-    softmax:  Σ_k (v_k - v_k+1) P_k,  v_k at the margins m - s_k L           mean:  m - |m| p - (L + S) sqrt(p)
+    softmax:  Σ_k (v_k - v_k+1) P_k,  v_k at the margins m - s_k L
+    mean:     m - |m| p - (L + S) sqrt(p)
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ def _finite(found: tuple[Functional, arb]) -> tuple[Functional, arb]:
 def output_norms(model: Model, posterior: Posterior, region: Region) -> Array:
     """sqrt(E y_i²) from above, for all x of the region.
 
-    |z|_q <= Σ_j |W_j|_2q |h_j|_2q + |b|_2q and |N(μ, σ²)|_q <= |μ| + sqrt(q - 1) σ; where weights are independent of
-    what they meet, q = 2 serves throughout, with the factor 1.
+    |z|_q <= Σ_j |W_j|_2q |h_j|_2q + |b|_2q and |N(μ, σ²)|_q <= |μ| + sqrt(q - 1) σ;
+    where weights are independent of what they meet, q = 2 serves throughout, with the factor 1.
     """
     fields = posterior.fields
     shared = "factor" in fields

@@ -1,7 +1,8 @@
 """Proofs by concentration: hidden intervals that hold with known probability, and Gaussian tails of
 the output rows.
 
-    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,  q_r = Q(m_r / L_r) if m_r >= 0, else 1,
+    P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,
+    q_r = Q(m_r / L_r) if m_r >= 0, else 1,
 
 with m and L as in `functionals`; for a row with a tree the sum of q over its leaves.
 """

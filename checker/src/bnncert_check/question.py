@@ -63,7 +63,8 @@ class Question:
             return f"{len(self.rows)} output rows positive"
         label, rivals = self.duel
         every = len({*rivals}) == self.rows.shape[1] - 1
-        return f"class {label} before {'every other' if every else ', '.join(map(str, sorted({*rivals})))}"
+        others = "every other" if every else ", ".join(map(str, sorted({*rivals})))
+        return f"class {label} before {others}"
 
 
 def read_question(header: dict[str, Any], tensors: Tensors, model: Model) -> Question:

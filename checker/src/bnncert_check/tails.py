@@ -3,12 +3,13 @@ Taylor polynomial.
 
 About a node c, with d = z - c and |d| <= 2^-11,
 
-    Q(c + d) = Q(c) - φ(c) d (1 - c d/2 + (c² - 1) d²/6 - (c³ - 3c) d³/24 + (c⁴ - 6c² + 3) d⁴/120) + rest.
+    Q(c + d) = Q(c) + rest
+        - φ(c) d (1 - c d/2 + (c² - 1) d²/6 - (c³ - 3c) d³/24 + (c⁴ - 6c² + 3) d⁴/120).
 
 For c <= 12 the rest is below 2^-53 Q, and so is each of a dozen roundings: 2^-48 is charged.
 
-E|N(a, s²)| = |a| + s g(|a|/s) with g = 2 (φ - z Q), derivatives -2Q, 2φ, -2zφ and a fourth below 0.8:
-a cubic about the node is off by 0.8/24 · 2^-44 < 17u, its roundings by less than 10u; 32u are
+E|N(a, s²)| = |a| + s g(|a|/s) with g = 2 (φ - z Q), derivatives -2Q, 2φ, -2zφ and a fourth below
+0.8: a cubic about the node is off by 0.8/24 · 2^-44 < 17u, its roundings by less than 10u; 32u are
 charged.
 """
 
