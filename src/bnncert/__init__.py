@@ -3,6 +3,15 @@
 Names are imported when first used, so that the command line can answer --help without loading
 torch. Layers are in `bnncert.layers`, posterior families in `bnncert.posteriors`, what reads other
 libraries' files and objects in `bnncert.importers`.
+
+>>> import torch
+>>> from bnncert import Problem, ball, certify, half_space, mlp
+>>> from bnncert.posteriors import Normal
+>>> ones = torch.ones(2).double()
+>>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+>>> certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))
+index  label  predicted     status  lower  upper
+    0      -          -  certified      1      1
 """
 
 from importlib import import_module

@@ -47,6 +47,15 @@ def certify(
 
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
     given. samples: networks to draw for an uncertified estimate beside each result; 0 for none.
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))
+    index  label  predicted     status  lower  upper
+        0      -          -  certified      1      1
     """
     chosen = method or default_method(problem.posterior)
     names = _named(problem, indices)
@@ -74,6 +83,14 @@ def decide(
 
     effort: 0 for plain slopes, 1 to optimise them. indices: what to call the inputs; 0, 1, ...
     unless given.
+
+    >>> from bnncert import ball, mlp, output_interval
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> near = output_interval(ball(torch.ones(1, 1).double(), 0.1), low=1.8, high=2.2)
+    >>> found = decide(Problem(mlp(1, 1), Normal(ones, ones / 10), near))[0]  # E y = x + 1
+    >>> round(found.lower, 2), round(found.upper, 2), found.status
+    (1.9, 2.1, <Status.DECIDED: 'decided'>)
     """
     names = _named(problem, indices)
     if effort not in (0, 1):

@@ -30,7 +30,15 @@ ATTACKED_AT_ONCE = 10  # networks
 
 @dataclass(frozen=True)
 class Enumeration:
-    """P_safe of an empirical posterior as a certified count, below and above."""
+    """P_safe of an empirical posterior as a certified count, below and above.
+
+    >>> from bnncert import Problem, certify, half_space, mlp
+    >>> networks = Empirical(torch.tensor([[1.0, 0.0], [2.0, 1.0], [-1.0, 0.0]]).double())
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> result = certify(Problem(mlp(1, 1), networks, positive), Enumeration())[0]
+    >>> round(result.lower, 4), round(result.upper, 4)  # two of three are safe
+    (0.6667, 0.6667)
+    """
 
     name: ClassVar[str] = "enumeration"
     posteriors: ClassVar[tuple[type[Posterior], ...]] = (Empirical,)

@@ -26,7 +26,17 @@ ATTACKED_AT_ONCE = 10  # networks
 @dataclass(frozen=True)
 class Estimate:
     """Of `samples` networks `verified` are robust and all but `survived` are not; P_safe is in
-    [low, high] with probability at least `confidence` over the draw of the networks."""
+    [low, high] with probability at least `confidence` over the draw of the networks.
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> result = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive), samples=20)[0]
+    >>> result.estimate.verified, result.estimate.high, round(result.estimate.low, 2)
+    (20, 1.0, 0.77)
+    """
 
     samples: int
     verified: int

@@ -1,4 +1,10 @@
-"""Layers of networks: what `Network` is made of."""
+"""Layers of networks: what `Network` is made of.
+
+>>> from bnncert import Network, layers
+>>> network = Network((2,), (layers.Dense(2, 3), layers.Tanh(), layers.Dense(3, 1)))
+>>> network.outputs
+1
+"""
 
 from bnncert.model.activations import LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.layers import Add, AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d

@@ -25,7 +25,13 @@ class Outcome:
 
 
 class Method(Protocol):
-    """A frozen set of options that answers a batch of questions."""
+    """A frozen set of options that answers a batch of questions.
+
+    >>> from bnncert import Concentration
+    >>> method: Method = Concentration(effort=3)
+    >>> method.name, [family.__name__ for family in method.posteriors]
+    ('concentration', ['Normal', 'LowRankNormal', 'Mixture'])
+    """
 
     name: ClassVar[str]
     posteriors: ClassVar[tuple[type[Posterior], ...]]  # the families it takes

@@ -21,6 +21,15 @@ class GIE:
 
     v⁺ = λσ(1 + ρ) where the margin does not fall with the weight (E⁺ and E⁰), v⁻ = λσ(1 + ρ) where
     it does not rise (E⁻ and E⁰), and λσ elsewhere.
+
+    >>> import torch
+    >>> from bnncert import GIE, Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> results = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive), GIE(samples=3))
+    >>> results[0].lower > 0.99
+    True
     """
 
     samples: int = 50

@@ -17,7 +17,17 @@ from bnncert.posteriors.independent import Independent
 
 @dataclass(frozen=True)
 class PIE:
-    """P_safe >= P(union over centres of the largest safe w_i ± jλσ)."""
+    """P_safe >= P(union over centres of the largest safe w_i ± jλσ).
+
+    >>> import torch
+    >>> from bnncert import PIE, Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> results = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive), PIE(samples=3))
+    >>> results[0].lower > 0.99
+    True
+    """
 
     samples: int = 50
     step: float = 0.5

@@ -17,7 +17,17 @@ from bnncert.posteriors.independent import Independent
 
 @dataclass(frozen=True)
 class Sampling:
-    """P_safe >= P(union of the boxes w_i ± λσ that the bound proves safe)."""
+    """P_safe >= P(union of the boxes w_i ± λσ that the bound proves safe).
+
+    >>> import torch
+    >>> from bnncert import Problem, Sampling, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> problem = Problem(mlp(1, 1), Normal(ones, ones / 10), positive)
+    >>> certify(problem, Sampling(samples=3, step=5))[0].lower > 0.99
+    True
+    """
 
     samples: int = 50
     step: float = 0.5

@@ -40,6 +40,15 @@ class Concentration:
     upper bound. time_limit: seconds an input for branch and bound. precision: branch and bound ends
     where no more than this can be gained, 0.001 unless given. at_least: the probability asked
     about, where more need not be known.
+
+    >>> import torch
+    >>> from bnncert import Concentration, Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> problem = Problem(mlp(1, 1), Normal(ones, ones), positive)
+    >>> round(certify(problem, Concentration(effort=2))[0].lower, 2)
+    0.9
     """
 
     effort: int = 1

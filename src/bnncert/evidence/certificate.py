@@ -36,7 +36,17 @@ ARCHITECTURE, POSTERIOR, SPECIFICATION, PROBLEM = (
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """A claim about one input: a JSON header, and the tensors it speaks of."""
+    """A claim about one input: a JSON header, and the tensors it speaks of.
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> proved = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))[0].certificate
+    >>> proved.kind, proved.claim["lower"] > 0.99, proved.norm
+    ('concentration', True, 'linf')
+    """
 
     header: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -99,7 +109,19 @@ class Certificate:
 
 
 def read_certificate(path: str | Path) -> Certificate:
-    """The certificate in a file, also `bundle.zip/name`."""
+    """The certificate in a file, also `bundle.zip/name`.
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
+    ...     read_certificate(f"{folder}/certificates/000000.safetensors").x
+    tensor([1.], dtype=torch.float64)
+    """
     return Certificate(*read_tensors(Path(path), SCHEMA))
 
 

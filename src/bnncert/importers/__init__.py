@@ -1,4 +1,9 @@
-"""Importers: posteriors, networks and questions from files, one module per format."""
+"""Importers: posteriors, networks and questions from files, one module per format.
+
+>>> from bnncert import importers
+>>> [name for name in importers.__all__ if name.startswith("load")]
+['load_posterior', 'load_vnnlib']
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,18 @@ __all__ = [
 
 
 def load_posterior(path: str | Path) -> tuple[Network, Posterior]:
-    """The network and posterior in a `.safetensors` (native) or `.npz` file; never unpickles."""
+    """The network and posterior in a `.safetensors` (native) or `.npz` file; never unpickles.
+
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> arrays = {"W0_mean": np.eye(2), "b0_mean": np.zeros(2)}
+    >>> arrays |= {"W0_std": np.ones((2, 2)), "b0_std": np.ones(2)}
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/posterior.npz", **arrays)
+    ...     network, posterior = load_posterior(f"{folder}/posterior.npz")
+    >>> network.parameters, posterior.family
+    ({'W0': (2, 2), 'b0': (2,)}, 'normal')
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"posterior file {str(path)!r} does not exist; check the path")
@@ -53,7 +69,19 @@ def save_posterior(
     path: str | Path, network: Network, posterior: Posterior, notes: dict[str, object] | None = None
 ) -> None:
     """Write a native `.safetensors` file; `notes` (how it was trained, say) travel along and mean
-    nothing to us."""
+    nothing to us.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from bnncert import mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> with TemporaryDirectory() as folder:
+    ...     path = f"{folder}/posterior.safetensors"
+    ...     save_posterior(path, mlp(1, 1), Normal(ones, ones / 10))
+    ...     load_posterior(path)[1].mean
+    tensor([1., 1.], dtype=torch.float64)
+    """
     path = Path(path)
     if path.suffix != ".safetensors":
         raise InputError(f"posterior file {str(path)!r} must end in .safetensors")

@@ -29,7 +29,16 @@ INSTEAD = "use hessian_structure='diag' or subset_of_weights='last_layer'"
 
 
 def from_laplace(la: Any, input_shape: Sequence[int] | None = None) -> tuple[Network, Gaussian]:
-    """The network of a fitted Laplace approximation, and its posterior over the weights."""
+    """The network of a fitted Laplace approximation, and its posterior over the weights.
+
+    >>> from laplace import Laplace
+    >>> model = nn.Sequential(nn.Linear(2, 2))
+    >>> la = Laplace(model, "classification", "all", "diag", prior_precision=100.0)
+    >>> data = torch.utils.data.TensorDataset(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]))
+    >>> la.fit(torch.utils.data.DataLoader(data))
+    >>> from_laplace(la)[1].family
+    'normal'
+    """
     subset, structure = getattr(type(la), "_key", ("", ""))
     if structure not in STRUCTURES:
         raise InputError(

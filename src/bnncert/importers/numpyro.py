@@ -47,6 +47,18 @@ def from_numpyro(
     target: a `Network`, whose matrices are [in, out] as in x @ w, or a module of torch, whose are
     [out, in]. names: the parameter of the target that a site is, by site, where the two are called
     differently. Other sites are integrated out: the network does not depend on them.
+
+    >>> import numpyro
+    >>> from bnncert.layers import Dense
+    >>> def model():
+    ...     weights = numpyro.distributions.Normal(np.zeros((2, 1)), 1.0).to_event(2)
+    ...     return numpyro.sample("w", weights)
+    >>> guide = numpyro.infer.autoguide.AutoNormal(model)
+    >>> _ = numpyro.handlers.seed(guide, rng_seed=0)()  # as SVI does
+    >>> params = {"w_auto_loc": np.ones((2, 1)), "w_auto_scale": np.full((2, 1), 0.5)}
+    >>> network = Network((2,), (Dense(2, 1, bias=False),))
+    >>> from_numpyro(guide, params, network, names={"w": "W0"})[1].std
+    tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     kind = type(guide).__name__
     if kind not in GUIDES or not type(guide).__module__.startswith("numpyro."):

@@ -41,6 +41,16 @@ def from_onnx(path: str | Path, std: Std = 0.0) -> tuple[Network, Normal]:
     std: the standard deviation of every parameter, or a mapping from the names in
     `Network.parameters` (W0, b0, ...) to a number or a tensor of the parameter's shape; what it
     does not name is certain.
+
+    >>> import onnx
+    >>> from tempfile import TemporaryDirectory
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[1, 2] x) => (float[1, 2] y)'
+    >>> text += " <float[2, 2] w = {1, 0, 0, 1}> { y = MatMul(x, w) }"
+    >>> with TemporaryDirectory() as folder:
+    ...     onnx.save(onnx.parser.parse_model(text), f"{folder}/network.onnx")
+    ...     network, posterior = from_onnx(f"{folder}/network.onnx", std=0.01)
+    >>> posterior.mean
+    tensor([1., 0., 0., 1.], dtype=torch.float64)
     """
     network, mean = read_onnx(path)
     return network, Normal(mean, _deviations(network, std))

@@ -33,7 +33,15 @@ def from_posteriors(
     state: Any, module: nn.Module, input_shape: Sequence[int] | None = None
 ) -> tuple[Network, Normal]:
     """The network that the module computes, and independent Gaussian weights as the state has
-    them."""
+    them.
+
+    >>> import posteriors, torchopt
+    >>> model = nn.Sequential(nn.Linear(2, 2))
+    >>> weights = dict(model.named_parameters())
+    >>> state = posteriors.vi.diag.init(weights, torchopt.adam(), init_log_sds=-3.0)
+    >>> from_posteriors(state, model)[1].std[0].log()
+    tensor(-3., dtype=torch.float64)
+    """
     kind = type(state).__name__
     if kind not in STDS:
         raise InputError(f"{kind} is not a state that can be read; give one of {', '.join(STDS)}")

@@ -33,6 +33,16 @@ def from_pyro(
 
     `net` is the part of the model that maps inputs to outputs. Sites of the model that are not in
     it (a noise scale, say) are integrated out: its output does not depend on them.
+
+    >>> from pyro.distributions import Normal
+    >>> from pyro.infer.autoguide import AutoNormal
+    >>> from pyro.nn import PyroModule, PyroSample
+    >>> model = PyroModule[nn.Linear](2, 2, bias=False)
+    >>> model.weight = PyroSample(Normal(torch.zeros(2, 2), 1.0).to_event(2))
+    >>> guide = AutoNormal(model, init_scale=0.5)
+    >>> _ = guide(torch.ones(1, 2))  # or steps of SVI, which meet the model too
+    >>> from_pyro(guide, model)[1].std
+    tensor([0.5000, 0.5000, 0.5000, 0.5000], dtype=torch.float64)
     """
     kind = type(guide).__name__
     if kind not in GUIDES or not type(guide).__module__.startswith("pyro."):

@@ -33,6 +33,12 @@ def from_samples(
     *shape] by name, as samplers return them, chains taken together. names: which parameter of the
     target an array is, where the sampler has other names; arrays without an entry are then left
     out.
+
+    >>> ensemble = [nn.Sequential(nn.Linear(2, 2)) for _ in range(3)]
+    >>> states = [member.state_dict() for member in ensemble]
+    >>> network, posterior = from_samples(ensemble[0], states)
+    >>> posterior.samples.shape
+    torch.Size([3, 6])
     """
     if not isinstance(samples, Mapping):
         return _from_states(target, samples, input_shape)
@@ -94,6 +100,13 @@ def from_swag(
     mean and sq_mean: running means of the weights and of their squares; deviations: [K, *shape] for
     each parameter, the last iterates less the running mean. Without deviations the posterior is
     SWAG-Diagonal, N(θ, Σ).
+
+    >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    >>> iterates = torch.tensor([0.0, 2.0]).double().reshape(2, 1, 1).expand(2, 2, 2)
+    >>> mean, squares = {"0.weight": iterates.mean(0)}, {"0.weight": (iterates**2).mean(0)}
+    >>> network, posterior = from_swag(model, mean, squares)
+    >>> posterior.std
+    tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
     model = named(module, input_shape)
     means, squares = renamed(mean, None), renamed(sq_mean, None)

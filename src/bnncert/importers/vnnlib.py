@@ -73,6 +73,11 @@ class Query:
 
     exact: whether the converse holds too. If not, lower bounds of P_safe stay valid and upper
     bounds do not; `notes` say why.
+
+    >>> from bnncert import ball, half_space
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> Query((positive,), exact=True).notes
+    ()
     """
 
     specifications: tuple[Specification, ...]
@@ -105,7 +110,18 @@ class Row:
 
 def load_vnnlib(path: str | Path, network: Network, weights: Tensor) -> Query:
     """The file's question about `network`; the network `weights` (the mean, say) chooses among
-    conjuncts."""
+    conjuncts.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from bnncert import mlp
+    >>> said = "(declare-const X_0 Real) (assert (>= X_0 0)) (assert (<= X_0 1)) "
+    >>> said += "(declare-const Y_0 Real) (assert (<= Y_0 0))"  # a counterexample has y <= 0
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "property.vnnlib").write_text(said)
+    ...     query = load_vnnlib(f"{folder}/property.vnnlib", mlp(1, 1), torch.ones(2).double())
+    >>> query.specifications[0].region.center
+    tensor([[0.5000]], dtype=torch.float64)
+    """
     path = Path(path)
     try:
         return _query(parse(_read(path)), network, weights.detach().cpu())

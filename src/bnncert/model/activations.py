@@ -46,7 +46,11 @@ class Traits:
 
 @dataclass(frozen=True)
 class ReLU:
-    """max(z, 0)"""
+    """max(z, 0)
+
+    >>> ReLU()(torch.tensor([-2.0, 3.0]))
+    tensor([0., 3.])
+    """
 
     @property
     def traits(self) -> Traits:
@@ -58,7 +62,11 @@ class ReLU:
 
 @dataclass(frozen=True)
 class LeakyReLU:
-    """max(z, slope z), 0 <= slope < 1"""
+    """max(z, slope z), 0 <= slope < 1
+
+    >>> LeakyReLU(0.5)(torch.tensor([-2.0, 3.0]))
+    tensor([-1.,  3.])
+    """
 
     slope: float = 0.01
 
@@ -76,7 +84,11 @@ class LeakyReLU:
 
 @dataclass(frozen=True)
 class Tanh:
-    """tanh(z)"""
+    """tanh(z)
+
+    >>> Tanh()(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7616])
+    """
 
     @property
     def traits(self) -> Traits:
@@ -97,7 +109,11 @@ class Tanh:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """1 / (1 + exp(-z)) = (1 + tanh(z / 2)) / 2"""
+    """1 / (1 + exp(-z)) = (1 + tanh(z / 2)) / 2
+
+    >>> Sigmoid()(torch.tensor([0.0, 1.0]))
+    tensor([0.5000, 0.7311])
+    """
 
     @property
     def traits(self) -> Traits:

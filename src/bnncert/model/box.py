@@ -12,7 +12,12 @@ from bnncert.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The set {v : lower <= v <= upper}, elementwise; leading dimensions are a batch."""
+    """The set {v : lower <= v <= upper}, elementwise; leading dimensions are a batch.
+
+    >>> box = Box(torch.zeros(2).double(), torch.ones(2).double())
+    >>> box.contains(Box.point(torch.tensor([0.5, 1.0]).double()))
+    tensor(True)
+    """
 
     lower: Tensor
     upper: Tensor

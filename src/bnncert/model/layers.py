@@ -24,7 +24,12 @@ Rule = TypeVar("Rule")
 
 @dataclass(frozen=True)
 class Dense:
-    """y = x W + b with W of shape [inputs, outputs]."""
+    """y = x W + b with W of shape [inputs, outputs].
+
+    >>> from bnncert import Network
+    >>> Network((2,), (Dense(2, 3), ReLU(), Dense(3, 1, bias=False))).parameters
+    {'W0': (2, 3), 'b0': (3,), 'W1': (3, 1)}
+    """
 
     inputs: int
     outputs: int
@@ -41,7 +46,13 @@ class Dense:
 @dataclass(frozen=True)
 class Conv2d:
     """Cross-correlation of [in_channels, height, width], padded with zeros, with W [out, in,
-    *kernel], and a bias."""
+    *kernel], and a bias.
+
+    >>> from bnncert import Network
+    >>> network = Network((1, 8, 8), (Conv2d(1, 4, kernel=3, stride=2, padding=1), Flatten()))
+    >>> network.shapes
+    ((1, 8, 8), (4, 4, 4), (64,))
+    """
 
     in_channels: int
     out_channels: int
@@ -73,22 +84,46 @@ class _Pool:
 
 @dataclass(frozen=True)
 class AvgPool2d(_Pool):
-    """The mean over windows of each channel."""
+    """The mean over windows of each channel.
+
+    >>> from bnncert import Network
+    >>> network = Network((1, 8, 8), (AvgPool2d(2), Flatten(), Dense(16, 3)))
+    >>> network.shapes
+    ((1, 8, 8), (1, 4, 4), (16,), (3,))
+    """
 
 
 @dataclass(frozen=True)
 class MaxPool2d(_Pool):
-    """The maximum over windows of each channel."""
+    """The maximum over windows of each channel.
+
+    >>> from bnncert import Network
+    >>> network = Network((1, 8, 8), (MaxPool2d(3, stride=1), Flatten(), Dense(36, 3)))
+    >>> network.shapes
+    ((1, 8, 8), (1, 6, 6), (36,), (3,))
+    """
 
 
 @dataclass(frozen=True)
 class Flatten:
-    """Any shape to one dimension, row by row."""
+    """Any shape to one dimension, row by row.
+
+    >>> from bnncert import Network
+    >>> Network((1, 28, 28), (Flatten(), Dense(784, 10))).shapes
+    ((1, 28, 28), (784,), (10,))
+    """
 
 
 @dataclass(frozen=True)
 class Add:
-    """The sum of two or more inputs of one shape."""
+    """The sum of two or more inputs of one shape.
+
+    >>> from bnncert import Network
+    >>> layers = (Dense(2, 2), ReLU(), Add(), Dense(2, 1))
+    >>> network = Network((2,), layers, reads=((0,), (1,), (0, 2), (3,)))  # x + ReLU(x W + b)
+    >>> network.readers[0]  # the layers that read the input
+    (0, 2)
+    """
 
 
 def _pair(value: object, name: str, least: int) -> Pair:

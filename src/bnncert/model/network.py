@@ -42,7 +42,14 @@ Reads: TypeAlias = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True)
 class Residual:
     """h ↦ f(h) + g(h), written in the place of a layer: f the layers, g the shortcut (nothing: h
-    itself)."""
+    itself).
+
+    >>> network = Network((2,), (Residual((Dense(2, 2), ReLU())), Dense(2, 1)))
+    >>> [type(layer).__name__ for layer in network.layers]
+    ['Dense', 'ReLU', 'Add', 'Dense']
+    >>> network.reads
+    ((0,), (1,), (2, 0), (3,))
+    """
 
     layers: tuple[Layer | Residual, ...]
     shortcut: tuple[Layer | Residual, ...] = ()
@@ -58,8 +65,8 @@ class Network:
     reads: for each layer the nodes it reads; left out, each reads the one before it. Residual
     blocks among the layers are unfolded into their layers and an `Add`.
 
-        >>> Network((2,), (Dense(2, 3), ReLU(), Dense(3, 1))).outputs
-        1
+    >>> Network((2,), (Dense(2, 3), ReLU(), Dense(3, 1))).outputs
+    1
     """
 
     input_shape: Shape

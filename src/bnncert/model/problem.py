@@ -19,7 +19,17 @@ from bnncert.posteriors.base import Posterior
 @dataclass(frozen=True, eq=False)
 class Problem:
     """B questions of the form: with what probability is a network drawn from the posterior safe on
-    this region?"""
+    this region?
+
+    >>> from bnncert import ball, class_robust, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> mean = torch.tensor([1, 0, 0, 1, 0, 0]).double()  # W0 = identity, b0 = 0
+    >>> region = ball(torch.tensor([[0.9, 0.1]]).double(), eps=0.1)
+    >>> robust = class_robust(region, [0], classes=2)
+    >>> problem = Problem(mlp(2, 2), Normal(mean, mean / 10), robust)
+    >>> len(problem), problem.predictions()
+    (1, tensor([0]))
+    """
 
     network: Network
     posterior: Posterior

@@ -31,6 +31,10 @@ class Region:
     `norm` names the ball of radius `eps` [B] that, intersected with the clip range, is the region,
     and `box` is its bounding box; for an explicit box `norm` is "box", `box` the region itself and
     `eps` its largest half-width.
+
+    >>> region = ball(torch.tensor([[0.5, 0.9]]).double(), eps=0.25, clip=(0, 1))
+    >>> region.norm, len(region), region.box.upper[0, 1]
+    ('linf', 1, tensor(1., dtype=torch.float64))
     """
 
     center: Tensor
@@ -103,7 +107,12 @@ class Region:
 
 def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = None) -> Region:
     """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given; the box is
-    rounded outward."""
+    rounded outward.
+
+    >>> x = torch.tensor([[0.5, 0.5], [0.2, 0.8]]).double()
+    >>> ball(x, eps=0.1, norm="l2").eps
+    tensor([0.1000, 0.1000], dtype=torch.float64)
+    """
     if norm not in NORMS:
         raise InputError(f"norm {norm!r} is not known; choose {', '.join(NORMS)}")
     center = _finite(center, "input")
@@ -132,7 +141,12 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
 
 
 def explicit_box(box: Box, center: Tensor | None = None) -> Region:
-    """The region `box` [B, *shape] itself; the clean input is its midpoint unless given."""
+    """The region `box` [B, *shape] itself; the clean input is its midpoint unless given.
+
+    >>> region = explicit_box(Box(torch.zeros(1, 2).double(), torch.ones(1, 2).double()))
+    >>> region.center
+    tensor([[0.5000, 0.5000]], dtype=torch.float64)
+    """
     for end in (box.lower, box.upper):
         _finite(end, "input box")
     if center is not None and center.shape != box.shape:
@@ -149,7 +163,13 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
 
 @dataclass(frozen=True, eq=False)
 class Specification:
-    """Safe iff C y + d > 0 for all R rows and all x of the region; C [B, R, outputs], d [B, R]."""
+    """Safe iff C y + d > 0 for all R rows and all x of the region; C [B, R, outputs], d [B, R].
+
+    >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
+    >>> rows = torch.tensor([[[1.0, -1.0, 0.0]]]).double()  # y_0 - y_1 + 0.5 > 0
+    >>> len(Specification(region, rows, torch.tensor([[0.5]]).double()))
+    1
+    """
 
     region: Region
     rows: Tensor
@@ -209,7 +229,13 @@ class Specification:
 def class_robust(
     region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None
 ) -> Specification:
-    """y_label > y_j for every rival j, or for the one rival `target`."""
+    """y_label > y_j for every rival j, or for the one rival `target`.
+
+    >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
+    >>> class_robust(region, labels=[1], classes=3).rows[0]
+    tensor([[-1.,  1.,  0.],
+            [ 0.,  1., -1.]], dtype=torch.float64)
+    """
     labels = torch.as_tensor(labels).to(region.center.device).reshape(-1)
     if len(labels) != len(region):
         raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label an input")
@@ -243,7 +269,13 @@ def class_robust(
 
 
 def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
-    """a·y >= b, certified as the strict a·y - b > 0."""
+    """a·y >= b, certified as the strict a·y - b > 0.
+
+    >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
+    >>> spec = half_space(region, torch.tensor([1.0, 1.0]), bound=0.5)  # y_0 + y_1 >= 0.5
+    >>> spec.rows[0], spec.offsets[0]
+    (tensor([[1., 1.]], dtype=torch.float64), tensor([-0.5000], dtype=torch.float64))
+    """
     normal = torch.as_tensor(normal, dtype=torch.float64).to(region.center.device).reshape(-1)
     rows = normal.expand(len(region), 1, -1)
     return Specification(region, rows, torch.full_like(rows[..., 0], -float(bound)))
@@ -253,7 +285,14 @@ def output_interval(
     region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
 ) -> Specification:
     """low <= y_output <= high, certified strictly; low and high are numbers or one value an
-    input."""
+    input.
+
+    >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
+    >>> spec = output_interval(region, low=-1.0, high=2.0)
+    >>> spec.rows[0], spec.offsets[0]
+    (tensor([[ 1.],
+            [-1.]], dtype=torch.float64), tensor([1., 2.], dtype=torch.float64))
+    """
     if not 0 <= output < outputs:
         raise InputError(
             f"output {output} does not exist; the network has outputs 0 to {outputs - 1}"

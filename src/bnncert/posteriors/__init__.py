@@ -1,4 +1,11 @@
-"""Posteriors: distributions over the flat weight vector."""
+"""Posteriors: distributions over the flat weight vector.
+
+>>> import torch
+>>> from bnncert import mlp, posteriors
+>>> size = mlp(2, 3, 1).size
+>>> posteriors.Normal(torch.zeros(size).double(), torch.ones(size).double()).size
+13
+"""
 
 from bnncert.posteriors.base import Posterior, sample
 from bnncert.posteriors.empirical import Empirical

@@ -20,7 +20,13 @@ LARGEST = 2.0**500  # of a parameter: differences of two stay finite, and so do 
 
 class Posterior(ABC):
     """A distribution over weight vectors of length `size`; its dataclass fields are tensors
-    [size]."""
+    [size].
+
+    >>> from bnncert.posteriors import Normal
+    >>> posterior = Normal(torch.zeros(3).double(), torch.ones(3).double())
+    >>> isinstance(posterior, Posterior), posterior.family, posterior.size
+    (True, 'normal', 3)
+    """
 
     family: ClassVar[str]
 
@@ -59,6 +65,12 @@ def sample(posterior: Posterior, count: int, seed: int, first: int = 0) -> Tenso
     """Draws `first`, ..., `first + count - 1` of the seed's sequence, [count, size].
 
     Draw k depends on (seed, k) alone: the same on every device and however many are asked for.
+
+    >>> from bnncert.posteriors import Uniform
+    >>> ones = torch.ones(3).double()
+    >>> draws = sample(Uniform(0 * ones, ones), count=5, seed=0)
+    >>> draws.shape, bool((draws <= 1).all())
+    (torch.Size([5, 3]), True)
     """
     if seed < 0 or count < 1:
         raise InputError(f"seed {seed} and number of draws {count} must be at least 0 and 1")

@@ -17,7 +17,12 @@ from bnncert.posteriors.base import LARGEST, Posterior
 @dataclass(frozen=True, eq=False)
 class Empirical(Posterior):
     """P(w = samples[s]) = 1 / S for each of the S rows of samples [S, n]; a row that occurs twice
-    counts twice."""
+    counts twice.
+
+    >>> ensemble = Empirical(torch.tensor([[0.0, 1.0], [0.2, 1.1], [0.1, 0.8]]).double())
+    >>> ensemble.size, len(ensemble.samples)
+    (2, 3)
+    """
 
     samples: Tensor
     family: ClassVar[str] = "empirical"

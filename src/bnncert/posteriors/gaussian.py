@@ -20,7 +20,13 @@ from bnncert.posteriors.independent import Normal
 @dataclass(frozen=True, eq=False)
 class LowRankNormal(Posterior):
     """w = mean + std∘ξ + factor η with ξ, η standard normal: covariance diag(std²) + factor
-    factorᵀ, factor [n, k]."""
+    factorᵀ, factor [n, k].
+
+    >>> zeros = torch.zeros(2).double()
+    >>> posterior = LowRankNormal(zeros, zeros, torch.tensor([[3.0], [4.0]]).double())
+    >>> posterior.rank, posterior.marginal_std
+    (1, tensor([3., 4.], dtype=torch.float64))
+    """
 
     mean: Tensor
     std: Tensor
@@ -57,7 +63,13 @@ class LowRankNormal(Posterior):
 
 def full_covariance(mean: Tensor, covariance: Tensor) -> LowRankNormal:
     """N(mean, covariance): the certified object is mean and the Cholesky factor of `covariance`, as
-    computed here."""
+    computed here.
+
+    >>> covariance = torch.tensor([[4.0, 2.0], [2.0, 2.0]]).double()
+    >>> full_covariance(torch.zeros(2).double(), covariance).factor
+    tensor([[2., 0.],
+            [1., 1.]], dtype=torch.float64)
+    """
     if covariance.shape != (len(mean), len(mean)):
         raise InputError(
             f"covariance has shape {tuple(covariance.shape)}; give [{len(mean)}, {len(mean)}]"
@@ -80,7 +92,13 @@ GAUSSIAN: dict[str, type[Gaussian]] = {kind.family: kind for kind in (Normal, Lo
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Posterior):
-    """Component c with probability weights[c]; the centre is the heaviest component's."""
+    """Component c with probability weights[c]; the centre is the heaviest component's.
+
+    >>> ones = torch.ones(2).double()
+    >>> mixture = Mixture((0.25, 0.75), (Normal(-ones, ones), Normal(ones, ones)))
+    >>> mixture.center
+    tensor([1., 1.], dtype=torch.float64)
+    """
 
     weights: tuple[float, ...]
     components: tuple[Gaussian, ...]

@@ -139,7 +139,11 @@ class Normal(Symmetric):
 
 @dataclass(frozen=True, eq=False)
 class Laplace(Symmetric):
-    """Independent Laplace distributions with density exp(-|w - loc| / scale) / (2 scale)."""
+    """Independent Laplace distributions with density exp(-|w - loc| / scale) / (2 scale).
+
+    >>> Laplace(torch.zeros(3).double(), torch.full((3,), 0.1).double()).family
+    'laplace'
+    """
 
     loc: Tensor
     scale: Tensor
@@ -158,7 +162,12 @@ class Laplace(Symmetric):
 
 @dataclass(frozen=True, eq=False)
 class StudentT(Symmetric):
-    """Independent Student t with `df` degrees of freedom, shifted by loc and scaled by scale."""
+    """Independent Student t with `df` degrees of freedom, shifted by loc and scaled by scale.
+
+    >>> ones = torch.ones(3).double()
+    >>> StudentT(loc=0 * ones, scale=0.1 * ones, df=5 * ones).spread
+    tensor([0.1000, 0.1000, 0.1000], dtype=torch.float64)
+    """
 
     loc: Tensor
     scale: Tensor
@@ -204,7 +213,11 @@ class StudentT(Symmetric):
 
 @dataclass(frozen=True, eq=False)
 class Uniform(Independent):
-    """Independent uniform distributions on [low, high]; low = high is a point mass."""
+    """Independent uniform distributions on [low, high]; low = high is a point mass.
+
+    >>> Uniform(torch.zeros(2).double(), torch.tensor([1.0, 3.0]).double()).center
+    tensor([0.5000, 1.5000], dtype=torch.float64)
+    """
 
     low: Tensor
     high: Tensor
@@ -242,7 +255,12 @@ class Uniform(Independent):
 
 @dataclass(frozen=True, eq=False)
 class TruncatedNormal(Independent):
-    """Independent Gaussians N(mean, std²) conditioned on [low, high]."""
+    """Independent Gaussians N(mean, std²) conditioned on [low, high].
+
+    >>> ones = torch.ones(2).double()
+    >>> TruncatedNormal(mean=0 * ones, std=ones, low=-ones, high=ones).center
+    tensor([0., 0.], dtype=torch.float64)
+    """
 
     mean: Tensor
     std: Tensor

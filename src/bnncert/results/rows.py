@@ -17,7 +17,11 @@ P_SAFE = "P_safe"
 
 
 class Status(StrEnum):
-    """What is known of an input; `sentence` says it to a person."""
+    """What is known of an input; `sentence` says it to a person.
+
+    >>> Status("certified").sentence
+    'a lower bound above 0 is proved'
+    """
 
     CERTIFIED = "certified"
     UNVERIFIED = "unverified"
@@ -70,7 +74,17 @@ class Answer:
 @dataclass(frozen=True, eq=False)
 class Result(Answer):
     """An answer with its certificate, if anything is proved; `estimate` is not certified and enters
-    neither bound."""
+    neither bound.
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> result = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))[0]
+    >>> result.status, result.lower > 0.99, result.certificate.kind
+    (<Status.CERTIFIED: 'certified'>, True, 'concentration')
+    """
 
     estimate: Estimate | None
     certificate: Certificate | None
@@ -83,6 +97,15 @@ class Decision:
     quantity: "softmax", the probability of the label under the averaged softmax, or "mean", of a
     regression output. gap: the label's predictive probability exceeds every rival's by at least
     this on the whole region (softmax only).
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, decide, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> decision = decide(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))[0]
+    >>> decision.quantity, round(decision.lower, 2), round(decision.upper, 2)
+    ('mean', 1.9, 2.1)
     """
 
     index: int

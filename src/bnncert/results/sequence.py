@@ -42,7 +42,17 @@ class _Rows(Sequence[Row], Generic[Row]):
         return iter(self.rows)
 
     def mean(self) -> tuple[float, float]:
-        """The means of the certified lower and upper bounds; misclassified inputs count 0 below."""
+        """The means of the certified lower and upper bounds; misclassified inputs count 0 below.
+
+        >>> import torch
+        >>> from bnncert import Problem, ball, certify, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+        >>> lower, upper = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).mean()
+        >>> lower > 0.99, upper
+        (True, 1.0)
+        """
         if not self.rows:
             raise InputError("there are no results; certify at least one input")
         count = len(self.rows)
@@ -51,7 +61,16 @@ class _Rows(Sequence[Row], Generic[Row]):
         ) / count
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas data frame."""
+        """The rows as a pandas data frame.
+
+        >>> import torch
+        >>> from bnncert import Problem, ball, certify, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+        >>> results = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))
+        >>> results.to_frame().groupby("status")["lower"].mean()  # doctest: +SKIP
+        """
         try:
             import pandas
         except ImportError as error:
@@ -84,30 +103,62 @@ class _Rows(Sequence[Row], Generic[Row]):
 class Results(_Rows[Result]):
     """The certified bounds of P_safe, one row an input.
 
-    >>> from bnncert import Problem, ball, certify, class_robust, mlp
-    >>> from bnncert.posteriors import Normal
     >>> import torch
-    >>> network = mlp(2, 2)
-    >>> mean = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).double()
-    >>> x = torch.zeros(1, 2).double()
-    >>> spec = class_robust(ball(x, 0.1), [0], classes=2)
-    >>> results = certify(Problem(network, Normal(mean, mean * 0 + 0.01), spec))
-    >>> results.mean()[0] > 0.99
-    True
+    >>> from bnncert import Problem, ball, certify, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> results = certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))
+    >>> len(results), results.interrupted, [result.lower > 0.99 for result in results]
+    (1, False, [True])
     """
 
     def save(self, folder: str | Path) -> None:
-        """Write results.jsonl and the certificates, for `bnncert check` and `bnncert report`."""
+        """Write results.jsonl and the certificates, for `bnncert check` and `bnncert report`.
+
+        >>> import torch
+        >>> from bnncert import Problem, ball, certify, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['certificates', 'results.jsonl']
+        """
         several = len({row.index for row in self.rows}) < len(self.rows)
         with result_folder(Path(folder), several, RESULTS) as store:
             store(self.rows)
 
 
 class Decisions(_Rows[Decision]):
-    """The certified bounds of predictive means, one row an input."""
+    """The certified bounds of predictive means, one row an input.
+
+    >>> import torch
+    >>> from bnncert import Problem, ball, decide, half_space, mlp
+    >>> from bnncert.posteriors import Normal
+    >>> ones = torch.ones(2).double()
+    >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+    >>> decide(Problem(mlp(1, 1), Normal(ones, ones / 10), positive))
+    index  label  predicted   status  lower  upper
+        0      -          -  decided    1.9    2.1
+    """
 
     def save(self, folder: str | Path) -> None:
-        """Write decisions.jsonl and the certificates, for `bnncert check`."""
+        """Write decisions.jsonl and the certificates, for `bnncert check`.
+
+        >>> import torch
+        >>> from bnncert import Problem, ball, decide, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     decide(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['certificates', 'decisions.jsonl']
+        """
         several = len({row.index for row in self.rows}) < len(self.rows)
         with result_folder(Path(folder), several, DECISIONS) as store:
             store(self.rows)
