@@ -159,10 +159,17 @@ def test_claims_beyond_the_evidence_are_rejected(check: Any) -> None:
 @pytest.mark.parametrize(
     "claim",
     [
-        {"lower": 1.0, "upper": 0.0}, {"lower": -math.inf}, {"upper": math.inf}, {"lower": math.nan},
-        {"gap": math.nan}, {"gap": 1.5}, {"gap": -1.5}, {"lower": -0.5}, {"upper": 1.5},
+        {"lower": 1.0, "upper": 0.0},
+        {"lower": -math.inf},
+        {"upper": math.inf},
+        {"lower": math.nan},
+        {"gap": math.nan},
+        {"gap": 1.5},
+        {"gap": -1.5},
+        {"lower": -0.5},
+        {"upper": 1.5},
     ],
-)  # fmt: skip
+)
 def test_claims_that_are_none(check: Any, claim: dict[str, float]) -> None:
     ((name, value), *_) = claim.items()
     if not math.isfinite(value) or (check.kind == "mean" and name == "gap"):

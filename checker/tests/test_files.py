@@ -120,20 +120,50 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "objects": (archive({"W0_mean.npy": objects()}), "unreadable"),
     "bomb": (archive({"W0_mean.npy": b"\0" * 2**20}, 2**27, zipfile.ZIP_DEFLATED), "too-large"),
     "many bombs": (archive({f"W{i}_mean.npy": b"" for i in range(9)}, 2**24), "too-large"),
-    "a bomb beside the arrays": (archive({"W0_mean.npy": b"", "more.npy": b""}, 2**27), "too-large"),
-    "an array twice": (archive({"W0_mean.npy": array("(8, 1)"), "W0_mean": array("(8, 1)")}), "unreadable"),
-    "a version of its own": (archive({"W0_mean.npy": b"\x93NUMPY\x09\x00" + b"\0" * 64}), "unreadable"),
+    "a bomb beside the arrays": (
+        archive({"W0_mean.npy": b"", "more.npy": b""}, 2**27),
+        "too-large",
+    ),
+    "an array twice": (
+        archive({"W0_mean.npy": array("(8, 1)"), "W0_mean": array("(8, 1)")}),
+        "unreadable",
+    ),
+    "a version of its own": (
+        archive({"W0_mean.npy": b"\x93NUMPY\x09\x00" + b"\0" * 64}),
+        "unreadable",
+    ),
     "endless header": (archive({"W0_mean.npy": npy("{" + " " * 20_000 + "}")}), "unreadable"),
     "header of broken lines": (archive({"W0_mean.npy": npy("1\n  2\n 3")}), "unreadable"),
     "header of a list": (archive({"W0_mean.npy": npy("[1, 2]")}), "unreadable"),
-    "header with more": (archive({"W0_mean.npy": npy("{'descr': '<f8', 'fortran_order': False, " "'shape': (), 'a': " "1}")}),
-                         "unreadable"),
+    "header with more": (
+        archive(
+            {"W0_mean.npy": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (), 'a': 1}")}
+        ),
+        "unreadable",
+    ),
     "packed unusually": (archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_BZIP2), "unreadable"),
-    "text of no length": (archive({"meta.npy": array("()", "'<U0'"), "W0_mean.npy": array("(8, 1)")}), "unreadable"),
-    "numbers for meta": (archive({"meta.npy": array("(8,)"), "W0_mean.npy": array("(8, 1)")}), "malformed"),
-    "a layer too many": (archive({"W0_mean.npy": array("(8, 1)"), "W0_std.npy": array("(8, 1)"),
-                                  "b7_mean.npy": array("(8,)")}), "malformed"),
-    "a layer left out": (archive({"W0_mean.npy": array("(8, 1)"), "W2_mean.npy": array("(8, 1)")}), "malformed"),
+    "text of no length": (
+        archive({"meta.npy": array("()", "'<U0'"), "W0_mean.npy": array("(8, 1)")}),
+        "unreadable",
+    ),
+    "numbers for meta": (
+        archive({"meta.npy": array("(8,)"), "W0_mean.npy": array("(8, 1)")}),
+        "malformed",
+    ),
+    "a layer too many": (
+        archive(
+            {
+                "W0_mean.npy": array("(8, 1)"),
+                "W0_std.npy": array("(8, 1)"),
+                "b7_mean.npy": array("(8,)"),
+            }
+        ),
+        "malformed",
+    ),
+    "a layer left out": (
+        archive({"W0_mean.npy": array("(8, 1)"), "W2_mean.npy": array("(8, 1)")}),
+        "malformed",
+    ),
     "nothing": (archive({}), "malformed"),
     "other arrays": (archive({"weights.npy": array("(2, 1)")}), "malformed"),
     "huge shape": (archive({"W0_mean.npy": array("(20000000000, 1000)")}), "unreadable"),
@@ -143,9 +173,15 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "whole numbers": (archive({"W0_mean.npy": array("(8, 1)", "'<i8'")}), "unreadable"),
     "text inside": (archive({"W0_mean.npy": array("(4, 1)", "'<U4'")}), "malformed"),
     "three dimensions": (archive({"W0_mean.npy": array("(8, 1, 1)")}), "malformed"),
-    "corrupt deflate": (corrupt(archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_DEFLATED)), "unreadable"),
-    "corrupt bzip2": (corrupt(archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_BZIP2)), "unreadable"),
-}  # fmt: skip
+    "corrupt deflate": (
+        corrupt(archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_DEFLATED)),
+        "unreadable",
+    ),
+    "corrupt bzip2": (
+        corrupt(archive({"W0_mean.npy": NOISE}, method=zipfile.ZIP_BZIP2)),
+        "unreadable",
+    ),
+}
 BROKEN = {
     "corrupt lzma": corrupt(
         archive({"W0_mean.npy": bytes(range(256)) * 9}, method=zipfile.ZIP_LZMA)

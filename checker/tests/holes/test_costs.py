@@ -1,0 +1,230 @@
+"""Files that once cost too much, each as it was found."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
+from checking import cheaply
+from forger import Net, write
+from holes.asking import NO_SLOPES, asked, first_activation, normal, verdict
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from bnncert_check.__main__ import run
+limit = 1_200_000_000
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+code = run(Path(sys.argv[1]), Path(sys.argv[2]), False)
+# Not what getrusage says: that counts the program from which this one was started.
+lines = Path("/proc/self/status").read_text().splitlines()
+peak = next(line for line in lines if line.startswith("VmHWM"))
+print(code, int(peak.split()[1]) // 1024)
+"""
+
+
+def cost(folder: Path, posterior: str = "p.safetensors") -> tuple[str, int]:
+    """What the program says of c.safetensors, and the MiB that it took."""
+    command = [
+        sys.executable,
+        "-c",
+        MEASURED,
+        str(folder / "c.safetensors"),
+        str(folder / posterior),
+    ]
+    one = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=one)
+    *said, last = done.stdout.splitlines()
+    return said[0], int(last.split()[1])
+
+
+def test_arrays_without_entries_have_small_sizes(tmp_path: Path) -> None:
+    made = first_activation({"type": "ReLU"}, 1)
+    empty = np.zeros((300_000_000, 0), np.int32)
+    made.tensors |= {"c0.tree0.paths": empty, "c0.tree0.multipliers": empty.astype(np.float32)}
+    found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "unreadable")
+    assert cost(tmp_path)[1] < 300
+
+
+def test_many_outputs_do_not_take_their_square(tmp_path: Path) -> None:
+    """15,000 of them, of which one row speaks."""
+    net = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": 15_000, "bias": False},))
+    rows = np.zeros((1, 15_000))
+    rows[0, :2] = 1, -1
+    proof = NO_SLOPES | {"probability": (0.5).hex()}
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    made = asked(
+        net, normal(np.zeros(15_000), np.ones(15_000)), "concentration", rows, evidence=evidence
+    )
+    assert verdict(made, tmp_path).status == ACCEPT
+    said, size = cost(tmp_path)
+    assert said.startswith("ACCEPT")
+    assert size < 300
+
+
+def test_wide_layers_are_walked_in_parts(tmp_path: Path) -> None:
+    """4,000 neurons, with rows of their own: 128 MB at once."""
+    width = 4000
+    dense = [
+        {"type": "Dense", "inputs": a, "outputs": b, "bias": False}
+        for a, b in ((1, width), (width, 1))
+    ]
+    net = Net((1,), (dense[0], {"type": "ReLU"}, dense[1]))
+    proof = NO_SLOPES | {"probability": (0.5).hex()}
+    tensors = {f"c0.{side}_slopes1": np.ones(width) for side in ("lower", "upper")}
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    law = normal(np.ones(2 * width), np.full(2 * width, 1e-3))
+    made = asked(
+        net, law, "concentration", [[1]], evidence=evidence, tensors=tensors, x=[1.0], eps=0.1
+    )
+    assert verdict(made, tmp_path).status == ACCEPT
+    assert cost(tmp_path)[1] < 400
+
+
+def bomb(path: Path) -> Path:
+    """1 MB that unpacks to 1 GB."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros((1, 8)))
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
+        file.open("W0_mean.npy", "w") as member,
+    ):
+        member.write(buffer.getvalue()[:128])
+        for _ in range(1024):
+            member.write(bytes(2**20))
+    return path
+
+
+def test_an_archive_unpacks_to_little_more_than_it_is(tmp_path: Path) -> None:
+    assert bomb(tmp_path / "p.npz").stat().st_size < 2 * 2**20
+    (tmp_path / "c.safetensors").write_bytes(b"")
+    said, size = cost(tmp_path, "p.npz")
+    assert "too-large" in said
+    assert size < 200
+
+
+def test_layers_are_no_wider_than_the_files_that_ask_for_them(tmp_path: Path) -> None:
+    """A kernel of half the image meets it at a quarter of a million places, each with as many
+    entries."""
+    side = 900
+    conv = {
+        "type": "Conv2d",
+        "in_channels": 1,
+        "out_channels": 1,
+        "kernel": [side // 2, side // 2],
+        "stride": [1, 1],
+    }
+    conv |= {"padding": [0, 0], "bias": False}
+    places = side - side // 2 + 1
+    pool = {"type": "MaxPool2d", "kernel": [places, places], "stride": [1, 1]}
+    net = Net((1, side, side), (conv, pool, {"type": "Flatten"}))
+    size = (side // 2) ** 2
+    posterior = normal(np.zeros(size), np.ones(size))
+    path = write(tmp_path / "p.safetensors", posterior.content(net))
+    model = read_model(path)
+    with pytest.raises(CannotCheck) as reason:
+        cheaply(lambda: model.require_room(8 * side * side))
+    assert reason.value.code == "too-large"
+
+
+def test_boxes_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
+    """Each entry of a few bytes stands for two vectors of all weights."""
+    size = 20_000
+    net = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": size, "bias": False},))
+    growth = {"step": 1.0, "rho": 0.0, "zero_gradient_only": False}
+    boxes = [{"draw": None, "steps": 1}] * 3000
+    evidence = {"bound": "lbp", "growth": growth, "boxes": boxes, "union": {"rule": "bonferroni"}}
+    rows = np.zeros((1, size))
+    rows[0, 0] = 1
+    made = asked(
+        net, normal(np.ones(size), np.ones(size)), "boxes", rows, evidence=evidence, x=[1.0]
+    )
+    found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_cells_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
+    size = 10_000
+    net = Net((size,), ({"type": "Dense", "inputs": size, "outputs": 1, "bias": False},))
+    growth = {"step": 0.0, "rho": 0.0, "zero_gradient_only": False}
+    union = {"rule": "cells", "cells": [{"parent": 0, "cuts": []}] * 20_000, "separators": []}
+    evidence = {
+        "bound": "ibp",
+        "growth": growth,
+        "boxes": [{"draw": None, "steps": 0}],
+        "union": union,
+    }
+    made = asked(
+        net,
+        normal(np.zeros(size), np.zeros(size)),
+        "boxes",
+        [[1]],
+        evidence=evidence,
+        x=np.zeros(size),
+    )
+    made.tensors["offsets"] = np.ones(1)
+    found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
+    """Each of them holds two ends of the region."""
+    size = 200_000
+    net = Net((size,), ({"type": "Dense", "inputs": size, "outputs": 1, "bias": False},))
+    whole = {"probability": "0x1p0", "t": "0x1p1", "rows_optimised": False}
+    proof: dict[str, Any] = whole
+    for _ in range(300):
+        proof = {
+            "probability": "0x1p0",
+            "dimension": 0,
+            "at": "0x0p0",
+            "below": proof,
+            "above": whole,
+        }
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    law = normal(np.zeros(size), np.zeros(size))
+    made = asked(net, law, "concentration", [[1]], evidence=evidence, x=np.zeros(size))
+    found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+@pytest.mark.parametrize("layer", [{"type": "ReLU"}, {"type": "Add", "reads": [1, 1]}], ids=str)
+def test_nodes_are_no_more_than_their_files_pay_for(layer: dict[str, Any], tmp_path: Path) -> None:
+    """Each of them takes some bytes of text, and as many vectors as any other."""
+    width = 5000
+    wide = {"type": "Dense", "inputs": 1, "outputs": width, "bias": False}
+    some = [dict(layer, reads=[k + 1] * len(layer.get("reads", [0]))) for k in range(2000)]
+    net = Net((1,), (wide, *some))
+    model = read_model(
+        write(tmp_path / "p.safetensors", normal(np.ones(width), np.ones(width)).content(net))
+    )
+    with pytest.raises(CannotCheck) as reason:
+        model.require_room(1000)
+    assert reason.value.code == "too-large"
+
+
+@pytest.mark.parametrize(
+    "name", ["results.jsonl", "decisions.jsonl", "c.safetensors", "p.safetensors", "p.npz"]
+)
+def test_nothing_is_waited_for(name: str, tmp_path: Path) -> None:
+    """A pipe that nobody writes to."""
+    made = first_activation({"type": "ReLU"}, 1)
+    verdict(made, tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    target = tmp_path if name.endswith("jsonl") else tmp_path / "c.safetensors"
+    posterior = tmp_path / ("p.npz" if name == "p.npz" else "p.safetensors")
+    program = [sys.executable, "-m", "bnncert_check", str(target), "--posterior", str(posterior)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert done.stdout.startswith("ERROR  ")

@@ -1,0 +1,1 @@
+"""Mutants of the checker, and the suite that catches them."""

@@ -1,0 +1,71 @@
+"""The fixed suite that every mutant meets."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import mpmath
+import numpy as np
+from flint import ctx
+
+from mutants.bounds import activation_lines, regions, steps, sums, walks
+from mutants.certificates import Case, accepted
+from mutants.evidence_cases import (
+    box_cases,
+    form_cases,
+    mixture_cases,
+    network_cases,
+    predictive_cases,
+)
+from mutants.graphs_known import graphs
+from mutants.layer_cases import (
+    hidden_cases,
+    line_cases,
+    norm_cases,
+    shared_cases,
+    tree_cases,
+    width_cases,
+)
+from mutants.lines import LINES, lines
+from mutants.outcomes import Checker, never
+from mutants.probabilities import masses, means, tails, unions
+
+
+@cache
+def cases() -> list[Case]:
+    groups = (
+        line_cases,
+        norm_cases,
+        hidden_cases,
+        shared_cases,
+        tree_cases,
+        mixture_cases,
+        box_cases,
+        form_cases,
+    )
+    groups += (predictive_cases, network_cases, width_cases)
+    return [one for group in groups for one in group()]
+
+
+def run_suite(checker: Checker, folder: Path) -> None:
+    """The first wrong outcome raises."""
+    with ctx.workprec(128), np.errstate(all="ignore"), mpmath.workdps(60):
+        for number, case in enumerate(cases()):
+            for name in case.claims.keys() - {"true"}:
+                never(accepted(checker, folder, number, name), f"{case.name}: {case.claims[name]}")
+            if case.name in LINES:  # of results, that repeat it or do not
+                lines(checker, folder, number, case.name)
+        for check in (
+            sums,
+            regions,
+            activation_lines,
+            steps,
+            walks,
+            graphs,
+            unions,
+            tails,
+            masses,
+            means,
+        ):
+            check(checker)

@@ -1,0 +1,1 @@
+"""The checker against exact arithmetic and brute force."""
