@@ -1,0 +1,52 @@
+"""Every public name has an example in its docstring, and every example gives what it shows."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import inspect
+import sys
+import warnings
+from types import ModuleType
+
+import pytest
+
+import bnncert
+
+SPACES = (bnncert, bnncert.layers, bnncert.posteriors, bnncert.importers)
+LIBRARIES = {
+    "from_laplace": "laplace",
+    "from_numpyro": "numpyro",
+    "from_onnx": "onnx",
+    "from_posteriors": "posteriors",
+    "from_pyro": "pyro",
+}
+METHODS = ("mean", "save", "to_frame")
+
+
+def public() -> dict[str, object]:
+    """What users can name: the namespaces, what is in them, and the methods of results."""
+    found: dict[str, object] = {space.__name__: space for space in SPACES}
+    for space in SPACES:
+        names = [name for name in space.__all__ if name != "__version__"]
+        found |= {f"{space.__name__}.{name}": getattr(space, name) for name in names}
+    for results in (bnncert.Results, bnncert.Decisions):
+        found |= {f"{results.__name__}.{name}": getattr(results, name) for name in METHODS}
+    return found
+
+
+@pytest.mark.parametrize(("name", "thing"), public().items(), ids=public())
+def test_the_example_gives_what_it_shows(name: str, thing: object) -> None:
+    library = LIBRARIES.get(name.rpartition(".")[2])
+    if library and not importlib.util.find_spec(library):
+        pytest.skip(f"{library} is not installed")
+    home = thing if isinstance(thing, ModuleType) else inspect.getmodule(thing)
+    assert home is not None
+    told = inspect.getdoc(thing) or ""
+    example = doctest.DocTestParser().get_doctest(told, dict(vars(home)), name, home.__file__, 0)
+    assert example.examples, f"{name} has no example"
+    with warnings.catch_warnings():
+        if library:
+            warnings.simplefilter("ignore")  # of other people's code
+        said = doctest.DocTestRunner(verbose=False).run(example, out=sys.stderr.write)
+    assert said.failed == 0
