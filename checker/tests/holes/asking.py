@@ -11,11 +11,7 @@ from bnncert_check import Verdict, check_certificate, read_model
 from forger import Forgery, Law, Net, Posterior, write
 
 ONE = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": 1, "bias": True},))
-
-
 DUEL = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": 2, "bias": True},))
-
-
 NO_SLOPES = {"t": (5.0).hex(), "rows_optimised": False}
 
 

@@ -91,8 +91,6 @@ def test_a_posterior_holds_what_it_must_and_nothing_else(tmp_path: Path) -> None
 
 
 NETWORK = ({"type": "Dense", "inputs": 1, "outputs": 2, "bias": True}, {"type": "ReLU"})
-
-
 READS: dict[str, Any] = {
     "nothing": [],
     "itself": [3],

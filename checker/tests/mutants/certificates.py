@@ -234,9 +234,5 @@ def case(
 
 
 LINE, RELU, LEAKY = ((1, 1),), ((1, 1), "ReLU", (1, 1)), ((1, 1), 0.5, (1, 1))
-
-
 FLAT, STEEP = ({"lower_slopes1": [slope], "upper_slopes1": [slope]} for slope in (0.0, 1.0))
-
-
 TRAPS = list(permutations((2.0**54, -1.0, -(2.0**54))))  # the sum is -1; in some order 0 in float64

@@ -30,8 +30,6 @@ from mutants.certificates import (
 from mutants.numbers import U
 
 MEAN, VARIANCE = 64 * math.sqrt(2 / math.pi), 64 * (1 - 2 / math.pi)  # of Σ|w_j| over 64 weights
-
-
 CANTELLI = VARIANCE / (VARIANCE + (MEAN - 41) ** 2)  # P(Σ|w_j| < 41) is below
 
 

@@ -9,11 +9,7 @@ from typing import Any
 from mutants.outcomes import Checker, never
 
 NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}
-
-
 RIVAL = {"label": 0, "predicted": 0, "target": 1}
-
-
 # By the case whose true claim they repeat: what a line says besides, and changes that must not be
 # accepted.
 LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {

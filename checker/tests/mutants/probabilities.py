@@ -35,8 +35,6 @@ def tails(checker: Checker) -> None:
 
 
 MARGINS, SLOPES, FAILS = (2.0, 3.0), (1.0, 0.5), 0.125  # of two rows, and what fails besides
-
-
 MEANINGS = {"label": 0, "rivals": 0, "lead": -1}  # with the least that each can be
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 import bnncert_check
 
 ROOT = Path(bnncert_check.__file__).parent
-
-
 # By dotted name; a package's own text has the package's name, that of the whole none.
 SOURCES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -29,20 +29,10 @@ from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
 from scenarios import correlated, random_problem, vector, wider
 
 Array: TypeAlias = NDArray[np.float64]
-
-
 Random: TypeAlias = np.random.Generator
-
-
 Fields: TypeAlias = dict[str, float]  # of one weight
-
-
 Evidence: TypeAlias = tuple[dict[str, Any], dict[str, Tensor]]  # JSON and tensors
-
-
 ETA, BIG = 2.0**-1074, 2.0**500
-
-
 FAMILIES = ("normal", "laplace", "student-t", "uniform", "truncated-normal")
 
 
@@ -233,9 +223,5 @@ def gaussian_problem(seed: int) -> Problem:
 
 
 LINE, SHIFTED = Network((1,), (Dense(1, 1, bias=False),)), Network((1,), (Dense(1, 1),))
-
-
 BENT = Network((1,), (Dense(1, 1, bias=False), ReLU()))
-
-
 TWO = Network((1,), (Dense(1, 2, bias=False), ReLU(), Dense(2, 1, bias=False)))

@@ -119,8 +119,6 @@ def test_ties_are_not_safe(name: str, tmp_path: Path) -> None:
 
 
 CANCELLING = vector(2.0**54, 1, -(2.0**54), 0).reshape(4, 1)
-
-
 NOISY = {
     "noise that cancels": (
         LowRankNormal(vector(0, 0, 0, 1), vector(0, 0, 0, 0), CANCELLING),

@@ -29,14 +29,8 @@ from bnncert_check.verdict import ERRORS, REJECTIONS
 from scenarios import gaussian, vector
 
 Array: TypeAlias = NDArray[Any]
-
-
 Random: TypeAlias = np.random.Generator
-
-
 Pair: TypeAlias = tuple[float, float]
-
-
 NODES, REACH, QUADRATURE = (
     3000,
     9.0,
@@ -45,11 +39,7 @@ NODES, REACH, QUADRATURE = (
 
 
 CORNERS = 64  # of the polygon that stands for a disc
-
-
 EVERYWHERE = (-math.inf, math.inf)
-
-
 RELU = ReLU()
 
 

@@ -46,8 +46,6 @@ from tampering.changes import (
 from tampering.desk import QUADRATURE, Desk, Draft, Tiny, Wide, parse
 
 FLIPS, REPEATS = 620, 20  # of every certificate; of every change of meaning of every certificate
-
-
 FLIPPED, CHANGED, FALSE = (
     7_000,
     3_500,

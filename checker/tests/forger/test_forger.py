@@ -14,8 +14,12 @@ import pytest
 from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, Verdict, check_certificate, read_model
 from bnncert_check.model import Model
 from bnncert_check.verdict import ERRORS, REJECTIONS
-from forged_evidence import break_something, forge
-from forger import Forgery, write
+from forger.breaks import break_something
+from forger.forgery import Forgery, write
+from forger.graphs import hostile, is_network, random_net
+from forger.laws import random_posterior
+from forger.nets import Net, Random
+from forger.questions import forge
 
 KNOWN = {ACCEPT: {None: ""}, REJECT: REJECTIONS, ERROR: ERRORS}
 SHOULD = 1e-6  # beyond the truth and its error: a false support
@@ -30,7 +34,14 @@ class Adversary:
 
     def attempt(self, seed: int) -> None:
         r = np.random.default_rng(seed)
-        made = forge(r)
+        net = random_net(r)
+        if r.random() < 0.15:
+            net = hostile(r, net)
+            if not is_network(net):
+                self._refused(r, net, seed)
+                return
+            self.counts["hostile graphs that are networks"] += 1
+        made = forge(r, net)
         broken = break_something(r, made) if r.random() < 0.35 else None
         model = self._model(made)
         if model is None:
@@ -44,8 +55,18 @@ class Adversary:
             if broken is None
             else f"broken {verdict.status}"
         ] += 1
+        if made.net.is_graph:
+            self.counts[f"graphs {verdict.status}"] += 1
         if verdict.supported is not None:
             self._compare(made, verdict, seed, model)
+
+    def _refused(self, r: Random, net: Net, seed: int) -> None:
+        """A description that is no network must be refused, whatever its posterior."""
+        content = random_posterior(r, net.size).content(net)
+        with pytest.raises(CannotCheck) as caught:
+            read_model(write(self.folder / "p.safetensors", content))
+        assert caught.value.code in ERRORS, (seed, caught.value)
+        self.counts["hostile graphs refused"] += 1
 
     def _model(self, made: Forgery) -> Model | None:
         """None where it is a mixture of what mixtures are not for, which must be refused."""
@@ -78,6 +99,8 @@ class Adversary:
     def _compare(self, made: Forgery, verdict: Verdict, seed: int, model: Model) -> None:
         assert verdict.supported is not None
         lower, upper = verdict.supported
+        if made.net.is_graph:
+            self.counts["graphs: bounds that say something"] += _says(verdict)
         if verdict.quantity == "P_safe":
             self.counts["lower bounds that say something"] += lower > 0
             self.counts["upper bounds that say something"] += upper < 1
@@ -109,6 +132,12 @@ class Adversary:
         print("\n" + json.dumps(dict(sorted(self.counts.items())), indent=1))
 
 
+def _says(verdict: Verdict) -> bool:
+    """Whether a bound says something."""
+    assert verdict.supported is not None
+    return verdict.supported[0] > 0 or verdict.supported[1] < 1
+
+
 def _dtypes_changed(made: Forgery) -> bool:
     """Digests are of float64, so those of a question in another type are of other numbers."""
     return any(made.tensors[name].dtype != np.float64 for name in ("x", "rows", "offsets"))
@@ -117,11 +146,13 @@ def _dtypes_changed(made: Forgery) -> bool:
 @pytest.mark.parametrize("block", range(4))
 def test_nothing_false_is_supported(block: int, tmp_path: Path) -> None:
     adversary = Adversary(tmp_path)
-    for seed in range(10_000 * block, 10_000 * block + 700):
+    for seed in range(10_000 * block, 10_000 * block + 1_300):
         adversary.attempt(seed)
     adversary.report()
     assert adversary.counts["lower bounds that say something"] >= 30
     assert adversary.counts["upper bounds that say something"] >= 15
+    assert adversary.counts["graphs: bounds that say something"] >= 15
+    assert adversary.counts["hostile graphs refused"] >= 15
 
 
 @pytest.mark.slow

@@ -1,0 +1,202 @@
+"""Random tiny networks, as files describe them, with a forward pass of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+Array: TypeAlias = NDArray[Any]
+Random: TypeAlias = np.random.Generator
+Layer: TypeAlias = dict[str, Any]
+
+
+def pick(r: Random, values: Sequence[Any]) -> Any:
+    return values[int(r.integers(len(values)))]
+
+
+def parameters(layer: Layer) -> list[tuple[int, ...]]:
+    match layer["type"]:
+        case "Dense":
+            return [(layer["inputs"], layer["outputs"])] + [(layer["outputs"],)] * layer["bias"]
+        case "Conv2d":
+            shape = (layer["out_channels"], layer["in_channels"], *layer["kernel"])
+            return [shape] + [(layer["out_channels"],)] * layer["bias"]
+    return []
+
+
+def windows(x: Array, layer: Layer, padding: Sequence[int] = (0, 0)) -> Array:
+    """[..., channels, rows, columns, entries of a window]"""
+    (kr, kc), (sr, sc), (pr, pc) = layer["kernel"], layer["stride"], padding
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(pr, pr), (pc, pc)])
+    rows, columns = (padded.shape[-2] - kr) // sr + 1, (padded.shape[-1] - kc) // sc + 1
+    parts = [
+        padded[..., i : i + sr * (rows - 1) + 1 : sr, j : j + sc * (columns - 1) + 1 : sc]
+        for i, j in product(range(kr), range(kc))
+    ]
+    return np.stack(parts, -1)
+
+
+def apply(layer: Layer, own: list[Array], *terms: Array) -> Array:
+    """The layer at what it reads, [N or 1, P, *shape] each, with parameters [N, ...]."""
+    x = terms[0]
+    match layer["type"]:
+        case "Add":
+            for term in terms[1:]:
+                x = x + term
+            return x
+        case "Flatten":
+            return x.reshape(*x.shape[:2], -1)
+        case "Dense":
+            y = np.einsum("npi,nio->npo", np.broadcast_to(x, (len(own[0]), *x.shape[1:])), own[0])
+            return y + own[1][:, None] if layer["bias"] else y
+        case "Conv2d":
+            found = windows(x, layer, layer["padding"])  # [N, P, C, rows, columns, K]
+            found = np.broadcast_to(found, (len(own[0]), *found.shape[1:]))
+            y = np.einsum("npcrsk,nock->npors", found, own[0].reshape(*own[0].shape[:3], -1))
+            return y + own[1][:, None, :, None, None] if layer["bias"] else y
+        case "AvgPool2d":
+            return windows(x, layer).mean(-1)
+        case "MaxPool2d":
+            return windows(x, layer).max(-1)
+        case "ReLU":
+            return np.maximum(x, 0)
+        case "LeakyReLU":
+            return np.maximum(x, layer["slope"] * x)
+        case "Tanh":
+            return np.tanh(x)
+    return np.asarray(expit(x))
+
+
+@dataclass(frozen=True)
+class Net:
+    """An architecture as files describe it."""
+
+    input_shape: tuple[int, ...]
+    layers: tuple[Layer, ...]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"input_shape": list(self.input_shape), "layers": list(self.layers)}
+
+    @property
+    def reads(self) -> list[list[int]]:
+        """For every layer the nodes that it reads: 0 is the input, k + 1 what layer k gives."""
+        return [layer.get("reads", [k]) for k, layer in enumerate(self.layers)]
+
+    @property
+    def is_graph(self) -> bool:
+        return any("reads" in layer for layer in self.layers)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of all nodes."""
+        found = self._nodes(np.zeros((1, self.size)), np.zeros((1, *self.input_shape)))
+        return [node.shape[2:] for node in found]
+
+    @property
+    def shapes_before(self) -> list[tuple[int, ...]]:
+        """Of what every layer reads."""
+        shapes = self.shapes
+        return [shapes[nodes[0]] for nodes in self.reads]
+
+    def reads_input(self, k: int) -> bool:
+        """Whether layer k reads the input, perhaps flattened."""
+        (node, *_) = self.reads[k]
+        while node > 0 and self.layers[node - 1]["type"] == "Flatten":
+            (node, *_) = self.reads[node - 1]
+        return node == 0
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for layer in self.layers for shape in parameters(layer))
+
+    def forward(self, weights: Array, x: Array) -> Array:
+        """[N, P, outputs] of the networks [N, n] at the points [P, *input_shape]."""
+        y = self._nodes(weights, x)[-1]
+        return np.broadcast_to(y, (len(weights), *y.shape[1:]))
+
+    def _nodes(self, weights: Array, x: Array) -> list[Array]:
+        found, start = [x[None]], 0
+        for layer, nodes in zip(self.layers, self.reads, strict=True):
+            own = []
+            for shape in parameters(layer):
+                stop = start + math.prod(shape)
+                own.append(weights[:, start:stop].reshape(len(weights), *shape))
+                start = stop
+            found.append(apply(layer, own, *(found[node] for node in nodes)))
+        return found
+
+    def named(self, flat: Array, name: str) -> dict[str, Array]:
+        """Tensors of a field [n], or [k, n], as files name them."""
+        found, start, i = {}, 0, 0
+        for layer in self.layers:
+            for letter, shape in zip("Wb", parameters(layer), strict=False):
+                stop = start + math.prod(shape)
+                found[f"{letter}{i}_{name}"] = flat[..., start:stop].reshape(
+                    *flat.shape[:-1], *shape
+                )
+                start = stop
+            i += bool(parameters(layer))
+        return found
+
+
+def activation(r: Random) -> Layer:
+    kind = pick(r, ["ReLU", "ReLU", "LeakyReLU", "Tanh", "Sigmoid"])
+    return {"type": kind} | ({"slope": pick(r, [0.01, 0.3, 0.0])} if kind == "LeakyReLU" else {})
+
+
+def random_chain(r: Random) -> Net:
+    """Dense layers, with activations first, last, twice or not at all; or an image with windows."""
+    if r.random() < 0.2:
+        return _random_image(r)
+    inputs = int(pick(r, [1, 1, 1, 2]))
+    layers: list[Layer] = [activation(r)] if r.random() < 0.3 else []
+    layers += [{"type": "Flatten"}] if r.random() < 0.2 else []
+    width = inputs
+    for _ in range(int(pick(r, [1, 2, 2, 3]))):
+        outputs = int(pick(r, [1, 2, 3]))
+        layers.append(
+            {"type": "Dense", "inputs": width, "outputs": outputs, "bias": bool(r.random() < 0.7)}
+        )
+        layers += [activation(r) for _ in range(int(pick(r, [0, 1, 1, 1, 2])))]
+        width = outputs
+    return Net((inputs,), tuple(layers if r.random() < 0.3 else _without_last_activations(layers)))
+
+
+def _without_last_activations(layers: list[Layer]) -> list[Layer]:
+    while layers[-1]["type"] != "Dense":
+        layers = layers[:-1]
+    return layers
+
+
+def _random_image(r: Random) -> Net:
+    """1 x 2 x 1 pixels: a pool or an activation first, a convolution, another pool, a dense
+    layer."""
+    pool = {"type": pick(r, ["MaxPool2d", "AvgPool2d"]), "kernel": [1, 1], "stride": [1, 1]}
+    layers: list[Layer] = [[], [activation(r)], [pool]][int(r.integers(3))]
+    kernel = pick(r, [[1, 1], [2, 1]])
+    conv = {
+        "type": "Conv2d",
+        "in_channels": 1,
+        "out_channels": int(r.integers(1, 3)),
+        "kernel": kernel,
+    }
+    conv |= {"stride": [1, 1], "padding": pick(r, [[0, 0], [1, 0]]), "bias": bool(r.random() < 0.5)}
+    layers = [*layers, conv, *[activation(r)] * int(r.integers(2))]
+    rows = Net((1, 2, 1), (*layers, {"type": "Flatten"})).shapes[-2][1]
+    if rows > 1 and r.random() < 0.6:
+        kind = pick(r, ["MaxPool2d", "AvgPool2d"])
+        layers.append({"type": kind, "kernel": [2, 1], "stride": [pick(r, [1, 2]), 1]})
+    layers.append({"type": "Flatten"})
+    (width,) = Net((1, 2, 1), tuple(layers)).shapes[-1]
+    layers.append(
+        {"type": "Dense", "inputs": width, "outputs": int(pick(r, [1, 2, 3])), "bias": True}
+    )
+    return Net((1, 2, 1), tuple(layers))
