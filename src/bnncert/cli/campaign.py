@@ -13,14 +13,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bnncert.cli.options import device_named
+from bnncert.cli.options import Device, device_named
 
 if TYPE_CHECKING:
     from bnncert.campaign.executors import Workers
     from bnncert.campaign.plan import Plan
+    from bnncert.campaign.progress import Progress
+    from bnncert.campaign.store import Store
 
 INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
 Folder = Annotated[Path, typer.Argument(help="A run folder: what `bnncert run` wrote.")]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Processes that share the cores or take the GPUs in turn; 0: this one alone."
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Dask scheduler (tcp://...), or local for a cluster of --workers."
+    ),
+]
 
 
 def run(
@@ -28,20 +42,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Run folder; the campaign's name without its ending.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Processes that share the cores or take the GPUs in turn; 0: this one alone.",
-        ),
-    ] = 0,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a Dask scheduler (tcp://...), or local for a cluster of --workers."
-        ),
-    ] = None,
+    device: Device = "cpu",
+    workers: Processes = 0,
+    dask: Scheduler = None,
     shard: Annotated[
         str | None,
         typer.Option(help="I/N: only the I-th of N parts, into a folder of its own; see merge."),
@@ -59,11 +62,8 @@ def run(
     if an item ended in error.
     """
     from bnncert.campaign.plan import make_plan, read_shard
-    from bnncert.campaign.progress import showing
-    from bnncert.campaign.runner import Interrupted, Runner
     from bnncert.campaign.schema import read_campaign
     from bnncert.campaign.store import open_store
-    from bnncert.campaign.table import write_results
 
     part = read_shard(shard) if shard else (1, 1)
     plan = make_plan(read_campaign(campaign))
@@ -73,35 +73,50 @@ def run(
     if dry_run:
         _print_plan(plan, folder, device, max(1, workers), part)
         return
+
     started = time.perf_counter()
     with (
         open_store(folder, create=True) as store,
         _workers(dask, workers, device_named(device)) as chosen,
     ):
         store.enter(plan)
-        try:
-            with showing(json_log) as show:
-                state = Runner(plan, store, chosen, device, show).run(plan.chunks(*part))
-        except Interrupted:
-            write_results(store)
-            _say_how_to_resume()
-            sys.exit(INTERRUPTED)
-        except KeyboardInterrupt:
-            _say_how_to_resume()
-            os._exit(
-                INTERRUPTED
-            )  # a thread that computes cannot be stopped, and a plain exit would wait for it
-        write_results(store)
-    print(
-        f"{state}; {time.perf_counter() - started:.1f} s; results and certificates are in {folder}"
-    )
+        state = _run(plan, store, chosen, device, part, json_log)
+    seconds = time.perf_counter() - started
+    print(f"{state}; {seconds:.1f} s; results and certificates are in {folder}")
     if state.errors:
         print(
-            f"{state.errors} items ended in error; `bnncert status` says why, the same "
-            "command tries them "
-            "again"
+            f"{state.errors} items ended in error; `bnncert status` says why, "
+            "the same command tries them again"
         )
         raise typer.Exit(1)
+
+
+def _run(
+    plan: Plan,
+    store: Store,
+    workers: Workers,
+    device: str,
+    part: tuple[int, int],
+    json_log: Path | None,
+) -> Progress:
+    """Run one part of the plan into the store; where Ctrl-C ends it, the program ends here."""
+    from bnncert.campaign.progress import showing
+    from bnncert.campaign.runner import Interrupted, Runner
+    from bnncert.campaign.table import write_results
+
+    try:
+        with showing(json_log) as show:
+            state = Runner(plan, store, workers, device, show).run(plan.chunks(*part))
+    except Interrupted:
+        write_results(store)
+        _say_how_to_resume()
+        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt:
+        _say_how_to_resume()
+        # A thread that computes cannot be stopped, and a plain exit would wait for it.
+        os._exit(INTERRUPTED)
+    write_results(store)
+    return state
 
 
 def _say_how_to_resume() -> None:

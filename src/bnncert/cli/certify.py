@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,25 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 Bounds = dict[str, tuple[float, float]]
 
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="concentration (default), sampling, pie, gie; enumeration for weight samples."
+    ),
+]
+Property = Annotated[
+    Path | None,
+    typer.Option(help="Question from a VNN-LIB 1.0 file instead: it states the counterexample."),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere."),
+]
+Draws = Annotated[
+    int,
+    typer.Option(min=0, help="Networks to draw for an estimate beside the certified interval."),
+]
+
 
 def register(app: typer.Typer) -> None:
     app.command()(certify)
@@ -35,28 +55,10 @@ def certify(
     posterior: Posterior,
     question: Question | None,
     options: dict[str, Any],
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="concentration (default), sampling, pie, gie; enumeration for weight samples."
-        ),
-    ] = None,
-    vnnlib: Annotated[
-        Path | None,
-        typer.Option(
-            help="Question from a VNN-LIB 1.0 file instead: it states the counterexample."
-        ),
-    ] = None,
-    at_least: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere."
-        ),
-    ] = None,
-    estimate: Annotated[
-        int,
-        typer.Option(min=0, help="Networks to draw for an estimate beside the certified interval."),
-    ] = 0,
+    method: Method = None,
+    vnnlib: Property = None,
+    at_least: Threshold = None,
+    estimate: Draws = 0,
     device: Device = "cpu",
     seed: Seed = 0,
     out: Annotated[
@@ -83,6 +85,7 @@ def certify(
         estimate,
         out,
     )
+
     if vnnlib is not None:
         if question is not None:
             raise InputError(
@@ -93,6 +96,7 @@ def certify(
         raise InputError("nothing is asked; give --inputs and --eps, or --vnnlib")
     else:
         bounds, complete = run.data_set(question, threshold)
+
     if out:
         print(f"results and certificates are in {out}")
     if not complete:
@@ -141,28 +145,18 @@ def decide(
         raise typer.Exit(INTERRUPTED)
 
 
+@dataclass(frozen=True, eq=False)
 class _Run:
     """One run of `certify`: a posterior, a method by name with options, and where results go."""
 
-    def __init__(
-        self,
-        name: str,
-        network: Network,
-        posterior: Weights,
-        method: str,
-        options: dict[str, Any],
-        seed: int,
-        samples: int,
-        out: Path | None,
-    ) -> None:
-        self.name = name
-        self.network = network
-        self.posterior = posterior
-        self.method = method
-        self.options = options
-        self.seed = seed
-        self.samples = samples
-        self.out = out
+    name: str
+    network: Network
+    posterior: Weights
+    method: str
+    options: dict[str, Any]
+    seed: int
+    samples: int
+    out: Path | None
 
     def data_set(self, question: Question, threshold: Decimal | None) -> tuple[Bounds, bool]:
         """The bounds of every input by name, and whether all inputs have some."""
@@ -195,6 +189,7 @@ class _Run:
         if not query.exact and "upper" in options:  # then no upper bound is one of the question
             del options["upper"]
             chosen = method_named(self.method, options)
+
         device = self.posterior.center.device
         problems = [
             Problem(self.network, self.posterior, part.to(device)) for part in query.specifications
@@ -202,6 +197,7 @@ class _Run:
         results, complete = self._certified(problems, chosen, list(range(len(problems))), False)
         if not complete:
             return {}, False
+
         show_results(results, f"{self.name}, {path.name}, method {chosen.name}", region="box")
         lower, upper = jointly([(row.lower, row.upper) for row in results])
         bounds = {path.name: (lower, upper if query.exact else 1.0)}
@@ -211,8 +207,7 @@ class _Run:
     def _certified(
         self, problems: Sequence[Any], method: Any, indices: list[int], several: bool
     ) -> tuple[list[Result], bool]:
-        """The results of problems one after the other, stored as they come, and whether all are
-        there."""
+        """The results of problems, stored one after the other, and whether all are there."""
         from bnncert._certify import certify as certify_problem
         from bnncert.results.folder import RESULTS
 

@@ -11,6 +11,23 @@ import typer
 
 from bnncert.cli.train import posterior_path
 
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--as",
+        help=(
+            "bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), "
+            "npz, native or onnx."
+        ),
+    ),
+]
+Names = Annotated[
+    str | None,
+    typer.Option(
+        help="Names of the layers, first to last, where the file does not tell: stem,head."
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     app.command("import")(import_command)
@@ -21,17 +38,7 @@ def import_command(
         Path,
         typer.Argument(help="A state_dict (.pt, .pth, .safetensors), .npz, .onnx or native file."),
     ],
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--as",
-            help=(
-                "bayesian-torch, torchbnn, blitz, torch-uncertainty, torch (plain), npz, "
-                "native "
-                "or onnx."
-            ),
-        ),
-    ],
+    kind: Kind,
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
         "posterior.safetensors"
     ),
@@ -43,12 +50,7 @@ def import_command(
         str | None,
         typer.Option(help="Of one input, as 3,32,32; needed where a convolution comes first."),
     ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Names of the layers, first to last, where the file does not tell: stem,head."
-        ),
-    ] = None,
+    layers: Names = None,
     std: Annotated[
         float | None,
         typer.Option(help="torch, onnx: standard deviation of the weights; 0 if not given."),
@@ -70,14 +72,14 @@ def import_command(
     posterior_path(out)
     shape = whole_numbers(input_shape, "--input-shape") if input_shape else None
     names = layers.split(",") if layers else None
+    assumed = Assumptions(activation, shape, std, names, not no_bias)
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
-        found = import_file(file, kind, Assumptions(activation, shape, std, names, not no_bias))
+        found = import_file(file, kind, assumed)
+
     for remark in remarks:
         print(f"bnncert: warning: {remark.message}", file=sys.stderr)
     save_posterior(out, found.network, found.posterior, found.notes)
     print(f"read as  {', '.join(str(layer) for layer in found.network.layers)}")
-    print(
-        f"{out}: {found.network.size} weights, {found.posterior.family}, from "
-        f"{found.notes['library']}"
-    )
+    weights = f"{found.network.size} weights, {found.posterior.family}"
+    print(f"{out}: {weights}, from {found.notes['library']}")

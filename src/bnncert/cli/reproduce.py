@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bnncert.cli.options import device_named
+from bnncert.cli.options import Device, device_named
 from bnncert.errors import InputError
 
 
@@ -30,7 +30,7 @@ def reproduce(
             help="Folder with the published posteriors, paper_1x128.npz and so on; else the zoo."
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
 ) -> None:
     """Run the paper's experiments and ours; write rows (CSV, JSON) and figures. Interrupted runs go

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bnncert.cli.options import device_named
+from bnncert.cli.options import Device, Seed, device_named
 from bnncert.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def train(
     ] = 0.05,
     weight_decay: Annotated[float, typer.Option(help="Of the weights that are not random.")] = 1e-4,
     augment: Annotated[bool, typer.Option("--augment", help="Mirror and move the images.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Seed = 0,
+    device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
         "posterior.safetensors"
     ),
@@ -92,10 +92,8 @@ def _architecture(name: str, hidden: str, data: str) -> Network:
     from bnncert.question import whole_numbers
 
     examples = load_inputs(data, "train")
-    shape, classes = (
-        tuple(examples.x.shape[1:]),
-        int(labels_of(examples, [*range(len(examples.x))]).max()) + 1,
-    )
+    shape = tuple(examples.x.shape[1:])
+    classes = int(labels_of(examples, [*range(len(examples.x))]).max()) + 1
     if name == "cnn":
         return cnn((1, *shape) if len(shape) == 2 else shape, classes)
     if name != "mlp":

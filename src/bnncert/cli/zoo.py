@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bnncert.cli.options import Device
 from bnncert.cli.train import fit
 
 
@@ -48,7 +49,7 @@ def zoo_list() -> None:
 
 def zoo_train(
     name: Annotated[str, typer.Argument(help="A name that `zoo list` shows.")],
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="Where to write it; by default where `zoo path` finds it.")
     ] = None,

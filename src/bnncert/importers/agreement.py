@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
-from bnncert.importers.module import Reading
+from bnncert.importers.reading import Reading
 from bnncert.importers.tracing import own_parameters, undisturbed
 
 NO_SPREAD = -100.0  # exp and softplus of it are 4e-44

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
-from bnncert.importers.module import Dropout, Reading, read
+from bnncert.importers.module import read
 from bnncert.importers.named import refuse_bayesian
+from bnncert.importers.reading import Dropout, Reading
 from bnncert.importers.tracing import own_parameters
 from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
 from bnncert.model.network import Network
@@ -38,6 +39,11 @@ def from_dropout(
     A sample is the module with dropout switched on, all else as in evaluation, and the masks of one
     draw. Certificates speak of the masks drawn here, not of all 2ⁿ that dropout on n values can
     draw.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(0.2), nn.Linear(3, 2))
+    >>> network, posterior = from_dropout(model, samples=10)
+    >>> posterior.samples.shape
+    torch.Size([10, 17])
     """
     reading = read(module, input_shape, dropout=True)
     refuse_bayesian(reading)

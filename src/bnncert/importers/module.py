@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.conventions import Convention, convention_of
+from bnncert.importers.reading import Dropout, Reading, Source
 from bnncert.importers.tracing import Step, View, chain, is_standard, own_parameters, refusal
 from bnncert.model.layers import (
     AvgPool2d,
@@ -37,7 +38,6 @@ from bnncert.model.layers import (
 )
 from bnncert.model.network import Network
 
-Values: TypeAlias = Mapping[str, Tensor]
 SOFTMAX = (nn.Softmax, nn.LogSoftmax)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
@@ -46,104 +46,6 @@ ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
     nn.Tanh: lambda _: Tanh(),
     nn.Sigmoid: lambda _: Sigmoid(),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """Where a parameter's values come from: scale · (the module's tensor `name`) + shift, for each
-    output.
-
-    `name` is None for a bias that only a batch normalisation brought; its value is the shift. In a
-    Bayesian layer `name` is the mean's, and `spread` names the tensor that `convention` turns into
-    standard deviations.
-    """
-
-    name: str | None
-    shape: Shape  # in the module's layout
-    spread: str | None = None
-    convention: Convention | None = None
-    scale: Tensor | None = None  # [outputs]
-    shift: Tensor | None = None  # [outputs]
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """A dropout, which the network leaves out: in training it acts on what enters layer
-    `position`."""
-
-    step: Step
-    position: int
-    normalised: bool = (
-        False  # it stands before a batch normalisation that was folded into the layer before both
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """A network, and the source of each of its parameters (W0, b0, ... as `Network.parameters`
-    names them)."""
-
-    network: Network
-    sources: dict[str, Source]
-    dropouts: tuple[Dropout, ...] = ()
-
-    def flat(self, values: Values, shift: bool = True) -> Tensor:
-        """Tensors [..., *shape] by the module's names as one vector [..., size] in the network's
-        order.
-
-        Means take the scale and the shift of what was folded. Standard deviations (shift=False)
-        take the scale's absolute value and no shift.
-        """
-        return self._flat(values, shift, absolute=not shift)
-
-    def directions(self, values: Values) -> Tensor:
-        """As `flat`, for columns of a factor of the covariance: with the scale and its sign,
-        without the shift."""
-        return self._flat(values, shift=False, absolute=False)
-
-    def _flat(self, values: Values, shift: bool, absolute: bool) -> Tensor:
-        parts = {
-            name: _scaled(source, _tensor(values, source), shift, absolute)
-            for name, source in self.sources.items()
-            if source.name is not None
-        }
-        leading = next(iter(parts.values())).shape[:-1]
-        for name, source in self.sources.items():
-            if source.shift is not None and name not in parts:
-                parts[name] = (source.shift if shift else torch.zeros_like(source.shift)).expand(
-                    *leading, -1
-                )
-        return torch.cat([parts[name] for name in self.sources], -1)
-
-
-def _tensor(values: Values, source: Source) -> Tensor:
-    name, rank = str(source.name), len(source.shape)
-    if name not in values:
-        raise InputError(
-            f"there are no values for the module's tensor {name!r}; name every parameter as "
-            "the module does"
-        )
-    value = values[name].detach().cpu()
-    if (
-        tuple(value.shape[max(value.dim() - rank, 0) :]) != source.shape
-        or not value.is_floating_point()
-    ):
-        raise InputError(
-            f"values for {name!r} are {value.dtype} of shape {tuple(value.shape)}; "
-            f"give floating-point numbers of shape {source.shape}"
-        )
-    return value.double()
-
-
-def _scaled(source: Source, value: Tensor, shift: bool, absolute: bool) -> Tensor:
-    """The tensor [..., *shape] as [..., size], a matrix [out, in] transposed."""
-    rank = len(source.shape)
-    if source.scale is not None:
-        scale = source.scale.abs() if absolute else source.scale
-        value = value * scale.reshape(-1, *[1] * (rank - 1))
-    if shift and source.shift is not None:
-        value = value + source.shift
-    return (value.mT if rank == 2 else value).flatten(value.dim() - rank)
 
 
 def read(

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
-from bnncert.importers.module import Reading, Source, Values, read
+from bnncert.importers.module import read
+from bnncert.importers.reading import Reading, Source, Values
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import LowRankNormal

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.importers.conventions import CONVENTIONS, Convention, convention_of
-from bnncert.importers.module import Reading, Source
+from bnncert.importers.reading import Reading, Source
 from bnncert.importers.torch_file import StateDict
 from bnncert.importers.variational import Std, posterior_of
 from bnncert.model.activations import Activation, ReLU

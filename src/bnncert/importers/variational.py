@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
-from bnncert.importers.module import Reading, Source, Values, read
+from bnncert.importers.module import read
+from bnncert.importers.reading import Reading, Source, Values
 from bnncert.importers.tracing import own_parameters
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
@@ -33,6 +34,11 @@ def from_torch(
     deviation: one for all, or by the module's name of the parameter (a number, or a tensor of its
     shape). `input_shape`, without the batch, is needed only where a convolution or a pool comes
     first.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> network, posterior = from_torch(model, std=0.01)
+    >>> network.parameters
+    {'W0': (2, 3), 'b0': (3,), 'W1': (3, 2), 'b1': (2,)}
     """
     reading = read(module, input_shape)
     posterior = posterior_of(reading, own_parameters(module), std)

@@ -1,5 +1,4 @@
-"""The HTML report of a result folder: one file that needs no network, with every number and where
-it comes from.
+"""The HTML report of a result folder: one file that needs no network.
 
 Numbers come from results.jsonl, pictures and words from the certificates, verdicts from what the
 independent checker printed. The report proves nothing itself; it says what is certified, what is
@@ -13,9 +12,8 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +25,18 @@ from bnncert.errors import InputError
 from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
 from bnncert.report.cross_section import REACH, SIDE, unit
-from bnncert.report.entries import ACCEPT, VERDICTS, Entry, check_command, read_entry, read_verdicts
+from bnncert.report.entries import VERDICTS, Entry, check_command, read_entry, read_verdicts
 from bnncert.report.pictures import data_uri, shrink
+from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
 from bnncert.results.folder import STATUSES, StoredResult, read_results
 from bnncert.version import __version__
 
 PAGE = "report.html"
-# of the page an input, for at least THOUSAND inputs; what does not fit is left out, and said so
+# Of the page per input, for at least THOUSAND inputs; what does not fit is left out, and said so.
 BYTES_EACH = 2_900
 THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
 MOST = 20_000  # results on a page that browsers still open
-THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = (
     "digest of the posterior",
@@ -46,10 +44,6 @@ PROVENANCE = (
     "kind of evidence",
     "made with",
 )
-NAMED = 4  # different values of a setting that are written out
-# different radii that get a summary of their own; with more of them, as with one an input, there is
-# one
-RADII = 12
 MEANING = {
     "certified": "a lower bound above 0 is proved.",
     "unverified": (
@@ -125,9 +119,8 @@ def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
     thumbnails, factor = _thumbnails(entries)
     figures = [_figure(entry, factor) for entry in entries]
     page = _template(_context(folder, entries, thumbnails, unit))
-    room = BYTES_EACH * max(THOUSAND, len(entries)) - len(
-        page([None] * len(entries)).encode("utf-8", "replace")
-    )
+    empty = page([None] * len(entries)).encode("utf-8", "replace")
+    room = BYTES_EACH * max(THOUSAND, len(entries)) - len(empty)
     return page(_fitting(figures, room))
 
 
@@ -152,8 +145,7 @@ def _shipped(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Content security: the page's own style and script, pictures inside the page, and nothing from
-    anywhere."""
+    """Content security: the page's own style, script and pictures, and nothing from elsewhere."""
     own = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (style, script)
@@ -168,7 +160,8 @@ def _policy(style: str, script: str) -> str:
 def _context(
     folder: Path, entries: Sequence[Entry], thumbnails: Sequence[str | None], unit: str | None
 ) -> dict[str, Any]:
-    results, radii = [entry.result for entry in entries], _radii(entries)
+    results = [entry.result for entry in entries]
+    radii = radius_texts(entries)
     counts = Counter(result.status for result in results)
     return {
         "name": folder.resolve().name,
@@ -176,14 +169,14 @@ def _context(
         "results": len(entries),
         "inputs": len({result.index for result in results}) if radii else len(entries),
         "radii": radii,
-        "groups": _groups(entries, radii),
-        "settings": _shared(entries, SETTINGS),
-        "provenance": _shared(entries, PROVENANCE),
+        "groups": summaries(entries, radii),
+        "settings": shared(entries, SETTINGS),
+        "provenance": shared(entries, PROVENANCE),
         "statuses": [(status, counts[status], MEANING[status]) for status in STATUSES],
         "labels": sorted({result.label for result in results if result.label is not None}),
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
         "estimated": any(result.estimate for result in results),
-        "check": _check(entries),
+        "check": counted_verdicts(entries),
         "check_command": check_command(folder),
         "verdict_words": VERDICTS,
         "rows": [_row(entry, uri, radii) for entry, uri in zip(entries, thumbnails, strict=True)],
@@ -192,138 +185,16 @@ def _context(
     }
 
 
-def _radii(entries: Sequence[Entry]) -> dict[float, str]:
-    """The radii in ascending order, as short as tells them apart; none if there is but one."""
-    radii = sorted({entry.result.eps for entry in entries})
-    if len(radii) == 1:
-        return {}
-    texts = (
-        [f"{eps:.{digits}g}" for eps in radii] for digits in range(4, 18)
-    )  # 17 digits tell all floats apart
-    return dict(
-        zip(radii, next(found for found in texts if len(set(found)) == len(radii)), strict=True)
-    )
-
-
-def _groups(entries: Sequence[Entry], radii: Mapping[float, str]) -> list[dict[str, Any]]:
-    """A summary for each radius, in ascending order; one of everything where there is one, or more
-    than RADII."""
-    if not 1 < len(radii) <= RADII:
-        return [_group(entries, None)]
-    return [
-        _group([entry for entry in entries if entry.result.eps == eps], text)
-        for eps, text in radii.items()
-    ]
-
-
-def _group(entries: Sequence[Entry], eps: str | None) -> dict[str, Any]:
-    bounds, counts = (
-        [_believed(entry) for entry in entries],
-        Counter(entry.result.status for entry in entries),
-    )
-    return {
-        "eps": eps,
-        "count": len(entries),
-        "mean": _mean(bounds),
-        "claimed": _mean([(entry.result.lower, entry.result.upper) for entry in entries]),
-        "statuses": counts,
-        "chart": _chart(bounds),
-        "thresholds": _thresholds(bounds),
-    }
-
-
-def _believed(entry: Entry) -> tuple[float, float]:
-    """The bounds of an entry; 0 to 1, which is to say nothing, where the checker did not accept
-    them."""
-    accepted = entry.verdict is None or entry.verdict.status == ACCEPT
-    return (entry.result.lower, entry.result.upper) if accepted else (0.0, 1.0)
-
-
-def _mean(bounds: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    lower, upper = (math.fsum(ends) / len(bounds) for ends in zip(*bounds, strict=True))
-    return {"lower": percent(lower), "upper": percent(upper, up=True), "bar": _bar(lower, upper)}
-
-
-def _bar(lower: float, upper: float) -> dict[str, str]:
-    """Percent of a bar's width: how much is proved safe, where proved unsafe begins and how much
-    that is."""
-    return {
-        "safe": f"{100 * lower:.2f}",
-        "from": f"{100 * upper:.2f}",
-        "unsafe": f"{100 * (1 - upper):.2f}",
-    }
-
-
-def _shared(entries: Sequence[Entry], names: Iterable[str]) -> list[tuple[str, str]]:
-    """What all entries have in common, name and value; where they differ, the values or how
-    many."""
-    found = []
-    for name in names:
-        values = list(dict.fromkeys(entry.facts[name] for entry in entries if name in entry.facts))
-        text = (
-            ", ".join(value or "–" for value in values) or "not stored: no result has a certificate"
-        )
-        found.append((name, text if len(values) <= NAMED else f"{len(values)} different ones"))
-    return found
-
-
-def _chart(bounds: Sequence[tuple[float, float]]) -> dict[str, str]:
-    """Inputs in order of their bounds: the area below the lower bounds, and the one above the upper
-    bounds.
-
-    One unit wide an input, 100 high. Both areas are exact means: of what is proved safe, and of
-    what is proved unsafe.
-    """
-    ordered = sorted(bounds)
-    return {
-        "safe": _area([lower for lower, _ in ordered], 100),
-        "unsafe": _area([upper for _, upper in ordered], 0),
-    }
-
-
-def _area(probabilities: Sequence[float], base: int) -> str:
-    """An SVG path of steps, one an input, from the line y = base."""
-    x, path = 0, f"M0 {base}"
-    for height, same in groupby(f"{100 * (1 - probability):.2f}" for probability in probabilities):
-        x += len(list(same))
-        path += f"V{height}H{x}"
-    return f"{path}V{base}Z"
-
-
-def _thresholds(bounds: Sequence[tuple[float, float]]) -> list[tuple[str, int, int]]:
-    """For each p: inputs whose P_safe is at least p for certain, and those for which it is not
-    ruled out."""
-    above = [
-        ("> 0 %", sum(lower > 0 for lower, _ in bounds), sum(upper > 0 for _, upper in bounds))
-    ]
-    return above + [
-        (
-            f"≥ {100 * p:.6g} %",
-            sum(lower >= p for lower, _ in bounds),
-            sum(upper >= p for _, upper in bounds),
-        )
-        for p in THRESHOLDS
-    ]
-
-
-def _check(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """How many results the checker accepted; None if it was not run."""
-    verdicts = Counter(entry.verdict.status for entry in entries if entry.verdict)
-    if not verdicts:
-        return None
-    counts = [f"{verdicts[status]} {word}" for status, word in VERDICTS.items() if verdicts[status]]
-    return {"counts": ", ".join(counts), "all": verdicts[ACCEPT] == len(entries)}
-
-
 def _row(entry: Entry, thumbnail: str | None, radii: Mapping[float, str]) -> dict[str, Any]:
-    result, drawn = entry.result, entry.result.estimate
+    result = entry.result
+    drawn = result.estimate
     return {
         "result": result,
         "thumbnail": thumbnail,
         "eps": radii.get(result.eps),
         "lower": percent(result.lower),
         "upper": percent(result.upper, up=True),
-        "bar": _bar(result.lower, result.upper),
+        "bar": percent_bar(result.lower, result.upper),
         "seconds": f"{result.seconds:.3f}",
         "estimate": f"{100 * drawn.low:.1f}–{100 * drawn.high:.1f} %" if drawn else "–",
         "verdict": entry.verdict.status if entry.verdict else None,
@@ -331,8 +202,7 @@ def _row(entry: Entry, thumbnail: str | None, radii: Mapping[float, str]) -> dic
 
 
 def _thumbnails(entries: Sequence[Entry]) -> tuple[list[str | None], int]:
-    """Pictures of the clean inputs, and by what factor they had to be made smaller to leave room
-    for the rest."""
+    """Pictures of the clean inputs, and by what factor they had to be made smaller."""
     pixels = [entry.picture.clean if entry.picture else None for entry in entries]
     largest = max((max(own.shape[:2]) for own in pixels if own is not None), default=1)
     factor = 1
@@ -347,7 +217,8 @@ def _thumbnails(entries: Sequence[Entry]) -> tuple[list[str | None], int]:
 def _figure(entry: Entry, factor: int) -> dict[str, Any] | None:
     """What is drawn when an entry is opened: the counterexample, the cross-section."""
     figure: dict[str, Any] = {}
-    picture, section = entry.picture, entry.section
+    picture = entry.picture
+    section = entry.section
     if picture and picture.point is not None and picture.change is not None:
         uris = [data_uri(shrink(pixels, factor)) for pixels in (picture.point, picture.change)]
         figure["point"] = [*uris, f"{picture.largest:.3g}"]
@@ -363,7 +234,11 @@ def _caption(entry: Entry, unit: str | None) -> str:
     if unit is None:
         return "For a cross-section through the posterior, give the report --posterior FILE."
     if entry.section is None:
-        return "No cross-section: no standard deviations, or a smallest margin that two random weights do not move."
+        return (
+            "No cross-section: no standard deviations, "
+            "or a smallest margin that two random weights do not move."
+        )
+
     points = ("On the clean input", "on the counterexample")
     ways = "; ".join(
         f"{name} {_wrong_at(at, unit)}"
@@ -382,19 +257,15 @@ def _wrong_at(distance: float | None, unit: str) -> str:
 
 def _marked(entry: Entry) -> str:
     if entry.facts["kind of evidence"] == "boxes":
-        return (
-            "Marked: inside the proved boxes."
-            if entry.section and entry.section.boxed
-            else "No proved box meets it."
-        )
+        boxed = entry.section is not None and entry.section.boxed
+        return "Marked: inside the proved boxes." if boxed else "No proved box meets it."
     return (
         "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
     )
 
 
 def _fitting(figures: Sequence[object], room: int) -> list[object]:
-    """The figures in order while there is room for them; "left out" instead of those that do not
-    fit."""
+    """The figures in order while there is room; "left out" instead of those that do not fit."""
     kept: list[object] = []
     for figure in figures:
         size = len(json.dumps(figure, ensure_ascii=False).encode())
@@ -405,8 +276,7 @@ def _fitting(figures: Sequence[object], room: int) -> list[object]:
 
 
 def _data(entries: Sequence[Entry], unit: str | None, several_radii: bool) -> dict[str, Any]:
-    """What the page's script needs: numbers by column, and what each entry tells, every text
-    once."""
+    """What the page's script needs: numbers by column, and what each entry tells, by number."""
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:
