@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from bnncert_check import Verdict, check_certificate, read_model
-from forger import Forgery, Law, Net, Posterior, write
+from forger.forgery import Forgery, write
+from forger.laws import Law, Posterior
+from forger.nets import Net
 
 ONE = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": 1, "bias": True},))
 DUEL = Net((1,), ({"type": "Dense", "inputs": 1, "outputs": 2, "bias": True},))

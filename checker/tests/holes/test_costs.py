@@ -15,7 +15,8 @@ import pytest
 
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
 from checking import cheaply
-from forger import Net, write
+from forger.forgery import write
+from forger.nets import Net
 from holes.asking import NO_SLOPES, asked, first_activation, normal, verdict
 
 MEASURED = """

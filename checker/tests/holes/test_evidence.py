@@ -15,7 +15,9 @@ from bnncert_check import ACCEPT, ERROR, REJECT, CannotCheck, check_certificate,
 from bnncert_check.__main__ import run
 from bnncert_check.grammar import exact
 from checking import npy
-from forger import Forgery, Net, Posterior, write
+from forger.forgery import Forgery, write
+from forger.laws import Posterior
+from forger.nets import Net
 from holes.asking import DUEL, NO_SLOPES, ONE, asked, first_activation, networks, normal, verdict
 
 

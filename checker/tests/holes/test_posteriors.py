@@ -12,7 +12,9 @@ from safetensors.numpy import save
 
 from bnncert_check import CannotCheck, read_model
 from bnncert_check.network import read_network
-from forger import Net, Posterior, write
+from forger.forgery import write
+from forger.laws import Posterior
+from forger.nets import Net
 from holes.asking import ONE, networks, normal
 
 
