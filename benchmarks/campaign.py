@@ -132,13 +132,12 @@ def whole_test_set(
     settings = paper(int(images), tuple(EPS), RADII, int(effort), device)
     found = measure(settings, device, nullcontext(chosen))
     print(
-        f"{name}, torch {torch.__version__}, {workers} worker processes, effort {effort}, "
-        f"radii {RADII}"
+        f"{name}, torch {torch.__version__}, {workers} worker processes, "
+        f"effort {effort}, radii {RADII}"
     )
     print(
         f"{found.items} items, {found.certificates} certificates, {found.bytes / 1e9:.2f} GB, "
-        f"{found.errors} "
-        "errors"
+        f"{found.errors} errors"
     )
     print(f"mean certified {100 * found.mean:.2f} %")
     print(f"total {found.seconds:.1f} s, {found.items / found.seconds:.0f} items a second")
@@ -228,8 +227,8 @@ def parallel(images: str = "256") -> None:
         got = found.processor / found.seconds
         print(
             (
-                f"| {name} | {found.seconds:.1f} | {got:.1f} | {found.rate:.1f} | "
-                f"{found.rate / alone:.2f} |"
+                f"| {name} | {found.seconds:.1f} | {got:.1f} | "
+                f"{found.rate:.1f} | {found.rate / alone:.2f} |"
             ),
             flush=True,
         )
@@ -320,8 +319,8 @@ def growth(figure: str = "") -> None:
             shape = "x".join(map(str, hidden))
             print(
                 (
-                    f"| {name} | {value} | {count} | {shape} | {seconds:.2f} | "
-                    f"{1e3 * seconds / count:.1f} |"
+                    f"| {name} | {value} | {count} | {shape} | "
+                    f"{seconds:.2f} | {1e3 * seconds / count:.1f} |"
                 ),
                 flush=True,
             )

@@ -31,8 +31,8 @@ METHODS = {
 
 def main(images: str = "50", *names: str) -> None:
     print(
-        "| network | method | certificates | accepted | gap | seconds a certificate, most | "
-        "memory, MB |"
+        "| network | method | certificates | accepted | gap | seconds a certificate, "
+        "most | memory, MB |"
     )
     print("|---|---|---|---|---|---|---|")
     for name in names or EPS:

@@ -50,8 +50,7 @@ def main(device: str = "cpu", networks: str = "100000") -> None:
         verdict = "ok" if results[index].lower <= share + 4 * error else "VIOLATION"
         print(
             f"{index:5} {results[index].lower:19.4f} {share:14.4f} ± {error:.4f} "
-            f"{results[index].upper:9.4f}  "
-            f"{verdict}"
+            f"{results[index].upper:9.4f}  {verdict}"
         )
 
 

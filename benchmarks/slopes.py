@@ -49,8 +49,8 @@ def settings() -> list[tuple[str, float, Problem]]:
 
 def main(device: str = "cpu") -> None:
     print(
-        "| posterior | ε | plain | optimised | certified upper bound | seconds, optimised "
-        "and upper |"
+        "| posterior | ε | plain | optimised | certified upper bound | seconds, "
+        "optimised and upper |"
     )
     print("|---|---|---|---|---|---|")
     for name, eps, problem in settings():

@@ -56,9 +56,8 @@ def specification(
     targets."""
     if x[0].numel() != math.prod(network.input_shape):
         raise InputError(
-            f"inputs have shape {tuple(x.shape[1:])}, the network takes "
-            f"{network.input_shape}; give matching "
-            "inputs"
+            f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; "
+            "give matching inputs"
         )
     shaped = x.reshape(len(x), *network.input_shape)
     region = ball(shaped, eps, question.norm, question.clip_of(image))

@@ -46,9 +46,8 @@ class Enumeration:
     def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
         if not isinstance(problem.posterior, Empirical):
             raise InputError(
-                f"posterior family {problem.posterior.family!r} is no list of networks, which "
-                "enumeration needs; "
-                "use method concentration"
+                f"posterior family {problem.posterior.family!r} is no list of networks, "
+                "which enumeration needs; use method concentration"
             )
         samples = problem.posterior.samples
         return [_outcome(_decide(problem[i : i + 1], samples, seed)) for i in range(len(problem))]

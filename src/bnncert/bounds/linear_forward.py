@@ -96,9 +96,8 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
             magnitude = torch.maximum(ends.abs(), ceiling.abs()) + slack
         else:
             raise InputError(
-                "bound lbp-forward is published for dense layers, not "
-                f"{type(layer).__name__}; use "
-                "lbp"
+                "bound lbp-forward is published for dense layers, "
+                f"not {type(layer).__name__}; use lbp"
             )
     if lines is None:
         return z

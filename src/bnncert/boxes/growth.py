@@ -85,8 +85,8 @@ def independent(problem: Problem) -> Independent:
     if not isinstance(problem.posterior, Independent):
         raise InputError(
             f"posterior family {problem.posterior.family!r} gives no mass of boxes, which "
-            "sampling, pie and gie need; "
-            f"use method {'enumeration' if isinstance(problem.posterior, Empirical) else 'concentration'}"
+            "sampling, pie and gie need; use method "
+            f"{'enumeration' if isinstance(problem.posterior, Empirical) else 'concentration'}"
         )
     return problem.posterior
 

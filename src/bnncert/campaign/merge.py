@@ -30,9 +30,8 @@ def merge(target: Path, folders: Iterable[Path]) -> int:
 def _same_campaign(campaign: str, other: str, folder: Path, reference: Path) -> None:
     if campaign != other:
         raise InputError(
-            f"{str(folder)!r} is a run of another campaign than {str(reference)!r}; merge "
-            "shards of one "
-            "campaign"
+            f"{str(folder)!r} is a run of another campaign than {str(reference)!r}; "
+            "merge shards of one campaign"
         )
 
 

@@ -282,9 +282,8 @@ def _check(
     for method in job.methods:
         if not isinstance(posterior, method.posteriors):
             raise InputError(
-                f"family {posterior.family!r} is not for method {method.name}; give it a "
-                "campaign of its "
-                "own"
+                f"family {posterior.family!r} is not for method {method.name}; "
+                "give it a campaign of its own"
             )
 
 

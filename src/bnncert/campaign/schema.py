@@ -136,8 +136,8 @@ def _posteriors(found: dict[str, Any] | list[Any], folder: Path) -> dict[str, Pa
     named = found if isinstance(found, dict) else {Path(entry).stem: entry for entry in found}
     if not found or len(named) < len(found):
         raise InputError(
-            "'posteriors' names none, or two files of one name; give each a name of its own: "
-            "NAME = FILE"
+            "'posteriors' names none, or two files of one name; "
+            "give each a name of its own: NAME = FILE"
         )
     return {str(name): folder / entry for name, entry in named.items()}
 

@@ -179,10 +179,8 @@ class Store:
         if row["status"] != Status.ERROR and not same:
             raise InputError(
                 f"conflicting results in {str(self.folder)!r}: {_said(found)} is stored, "
-                f"{_said(row)} was "
-                f"computed, for {row.key}; nothing was changed; find out which installation "
-                "is wrong "
-                "before going on"
+                f"{_said(row)} was computed, for {row.key}; nothing was changed; find out which "
+                "installation is wrong before going on"
             )
 
     def claim(self, chunk: str) -> bool:

@@ -160,7 +160,7 @@ def _model(path: Path, digests: tuple[str, str], device: str) -> tuple[Network, 
     network, posterior = load_posterior(path)
     if (network.digest, posterior.digest) != digests:
         raise InputError(
-            f"posterior file {str(path)!r} is not the one that was planned; put it back or "
-            "plan again"
+            f"posterior file {str(path)!r} is not the one that was planned; "
+            "put it back or plan again"
         )
     return network, posterior.to(device)

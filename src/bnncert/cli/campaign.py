@@ -146,8 +146,8 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
         f"{', '.join(f'{subject.name} ({subject.size} weights)' for subject in plan.subjects)}"
     )
     print(
-        f"inputs      {len(plan.indices)}; eps {', '.join(f'{eps:g}' for eps in job.eps)} "
-        f"({job.question.norm})"
+        f"inputs      {len(plan.indices)}; "
+        f"eps {', '.join(f'{eps:g}' for eps in job.eps)} ({job.question.norm})"
     )
     print(f"methods     {methods}")
     if job.at_least is not None:
@@ -155,15 +155,13 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
     share = sum(map(plan.items_of, chunks)) / plan.items
     print(
         f"items       {plan.items}; {len(chunks)} chunks of up to {plan.chunk} inputs here, "
-        f"{share:.0%} of the "
-        "items"
+        f"{share:.0%} of the items"
     )
     costs = estimate_cost(plan, device_named(device))
     for cost in costs:
         print(
-            f"            {cost.subject.name}: {_duration(cost.seconds)} on one worker, "
-            f"{cost.bytes / 1e6:.1f} "
-            "MB"
+            f"            {cost.subject.name}: "
+            f"{_duration(cost.seconds)} on one worker, {cost.bytes / 1e6:.1f} MB"
         )
     seconds, size = (
         share * sum(values) for values in zip(*((c.seconds, c.bytes) for c in costs), strict=True)
@@ -171,8 +169,8 @@ def _print_plan(plan: Plan, folder: Path, device: str, workers: int, part: tuple
     there = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free
     print(
-        f"cost        about {_duration(seconds / workers)} on {workers} x {device}, told from "
-        "a few inputs;"
+        f"cost        about {_duration(seconds / workers)} on {workers} x {device}, "
+        "told from a few inputs;"
     )
     print(f"            {size / 1e9:.2f} GB of certificates, {free / 1e9:.0f} GB free")
     if size > free:
@@ -198,9 +196,8 @@ def status(folder: Folder) -> None:
 
     with open_store(folder) as store:
         print(
-            f"{'posterior':<16} {'eps':>8} {'items':>8} {'stored':>8} {'errors':>6} "
-            f"{'at least':>9} "
-            f"{'at most':>9}"
+            f"{'posterior':<16} {'eps':>8} {'items':>8} {'stored':>8} "
+            f"{'errors':>6} {'at least':>9} {'at most':>9}"
         )
         for line in summary(store):
             numbers = f"{line.items:>8} {line.stored:>8} {line.errors:>6}"
@@ -210,9 +207,8 @@ def status(folder: Folder) -> None:
             print(f"{count} results of {name}")
         if store.about("at_least"):
             print(
-                f"P_safe >= {store.about('at_least')} is asked: an item that a method decides "
-                "goes to none after "
-                "it"
+                f"P_safe >= {store.about('at_least')} is asked: "
+                "an item that a method decides goes to none after it"
             )
         for count, reason in reasons(store):
             print(f"{count} in error: {reason}")

@@ -77,8 +77,8 @@ def _train(console: Console) -> tuple[Network, Normal]:
         ).posterior
     correct = accuracy(network, posterior.mean, *_digits("test"))
     console.print(
-        f"trained a 64-32-10 Bayesian network on digits: {100 * correct:.1f} % test accuracy "
-        "at the mean"
+        "trained a 64-32-10 Bayesian network on digits: "
+        f"{100 * correct:.1f} % test accuracy at the mean"
     )
     return network, posterior
 

@@ -133,8 +133,7 @@ def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> b
     """One word a query, P_safe >= at_least of the bounds by name; whether all of them hold."""
     print(
         f"P_safe >= {at_least}? unsat: it holds, no counterexample; sat: it does not; "
-        "unknown: neither is "
-        "certified"
+        "unknown: neither is certified"
     )
     answers = {name: answer(lower, upper, at_least) for name, (lower, upper) in bounds.items()}
     for name, word in answers.items():

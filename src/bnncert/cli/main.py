@@ -43,9 +43,8 @@ def main() -> None:
     if code == INTERRUPTED:
         _fail(
             (
-                "interrupted; nothing unfinished was written, and what can be resumed goes on "
-                "with the same "
-                "command"
+                "interrupted; nothing unfinished was written, "
+                "and what can be resumed goes on with the same command"
             ),
             code,
         )

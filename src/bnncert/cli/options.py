@@ -31,8 +31,8 @@ METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
         int | None,
         typer.Option(
             help=(
-                "concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and "
-                "bound too."
+                "concentration: 0 plain slopes, 1 (default) optimised ones, "
+                "2 and 3 branch and bound too."
             )
         ),
     ),
@@ -158,9 +158,8 @@ def _question(values: dict[str, Any], inputs: bool) -> Question | None:
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise InputError(
-                f"{names} goes with --inputs; with --vnnlib leave out --inputs, --eps and "
-                "what belongs to "
-                "them"
+                f"{names} goes with --inputs; "
+                "with --vnnlib leave out --inputs, --eps and what belongs to them"
             )
         return None
     for field in dataclasses.fields(Question):

@@ -47,8 +47,8 @@ def reproduce(
         )
     if published is not None and not published.is_dir():
         raise InputError(
-            f"--published {str(published)!r} is no folder; name the one with paper_1x128.npz "
-            "and so on"
+            f"--published {str(published)!r} is no folder; "
+            "name the one with paper_1x128.npz and so on"
         )
     setting = Setting(quick, published, device_named(device))
     for name in ALL if experiment == "all" else (experiment,):

@@ -63,8 +63,8 @@ class Concentration:
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise InputError(
-                f"effort is {self.effort}; choose {', '.join(map(str, EFFORTS[:-1]))} or "
-                f"{EFFORTS[-1]}"
+                f"effort is {self.effort}; choose "
+                f"{', '.join(map(str, EFFORTS[:-1]))} or {EFFORTS[-1]}"
             )
         if self.nodes is not None and self.nodes < 1:
             raise InputError(f"nodes are {self.nodes}; give at least 1")
@@ -75,9 +75,8 @@ class Concentration:
         for option in ("nodes", "time_limit", "precision"):
             if self.effort < BRANCHING and getattr(self, option) is not None:
                 raise InputError(
-                    f"{option.replace('_', ' ')} is for branch and bound, and effort is "
-                    f"{self.effort}; "
-                    "leave it out, or give effort 2 or 3"
+                    f"{option.replace('_', ' ')} is for branch and bound, "
+                    f"and effort is {self.effort}; leave it out, or give effort 2 or 3"
                 )
         if self.at_least is not None and not 0 <= self.at_least <= 1:
             raise InputError(f"threshold is {self.at_least}; give a probability from 0 to 1")

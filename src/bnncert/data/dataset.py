@@ -50,9 +50,8 @@ def _radii(where: str, eps: Array, count: int) -> Tensor:
     eps = np.asarray(eps)
     if eps.shape != (count,) or not np.issubdtype(eps.dtype, np.floating):
         raise InputError(
-            f"{where!r}: eps is {eps.dtype} of shape {eps.shape}; give a floating-point "
-            "radius for each "
-            "input"
+            f"{where!r}: eps is {eps.dtype} of shape {eps.shape}; "
+            "give a floating-point radius for each input"
         )
     return torch.from_numpy(eps.astype(np.float64))
 

@@ -39,8 +39,8 @@ def _verify(path: Path, sha256: str, repacked: str | None) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found not in (sha256, repacked):
         raise InputError(
-            f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; download it again "
-            "or remove it"
+            f"{str(path)!r} has SHA-256 {found}, not the pinned {sha256}; "
+            "download it again or remove it"
         )
 
 
@@ -75,9 +75,8 @@ def downloaded(name: str, published: Published) -> list[Path]:
         import pooch
     except ImportError as error:
         raise InputError(
-            f"data set {name!r} needs pooch: pip install 'bnncert[data]', or set {FOLDER} to "
-            "a folder that holds "
-            "it"
+            f"data set {name!r} needs pooch: "
+            f"pip install 'bnncert[data]', or set {FOLDER} to a folder that holds it"
         ) from error
     # A folder for each data set: several publish files of the same names.
     cache = pooch.os_cache("bnncert") / name
@@ -91,6 +90,6 @@ def downloaded(name: str, published: Published) -> list[Path]:
     except (OSError, ValueError) as error:  # no network or no cache; a hash that differs
         reason, files = " ".join(str(error).split()), " and ".join(published.files)
         raise InputError(
-            f"data set {name!r} could not be downloaded ({reason}); set {FOLDER} to a folder "
-            f"that holds {files}"
+            f"data set {name!r} could not be downloaded ({reason}); "
+            f"set {FOLDER} to a folder that holds {files}"
         ) from error

@@ -31,8 +31,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = [int(size) for size in np.frombuffer(content[4:start], dtype=">u4")]
     if len(content) - start != math.prod(shape):
         raise InputError(
-            f"{str(path)!r} holds {len(content) - start} values for shape {shape}; download "
-            "it again"
+            f"{str(path)!r} holds {len(content) - start} "
+            f"values for shape {shape}; download it again"
         )
     return np.frombuffer(content[start:], dtype=np.uint8).reshape(shape)
 

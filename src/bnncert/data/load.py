@@ -96,8 +96,8 @@ def _arrays(path: Path) -> tuple[Array, Array | None, Array | None]:
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise InputError(
-            f"{str(path)!r} lacks the array 'x'; save the inputs with numpy.savez(path, "
-            "x=..., y=...)"
+            f"{str(path)!r} lacks the array 'x'; "
+            "save the inputs with numpy.savez(path, x=..., y=...)"
         )
     # A member of an .npz that is no array comes as bytes.
     return np.asarray(arrays["x"]), arrays.get("y"), arrays.get("eps")

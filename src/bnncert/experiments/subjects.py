@@ -103,8 +103,8 @@ def subjects(setting: Setting, names: Sequence[str] = tuple(PAPER)) -> list[Subj
         return [_of_zoo(*DIGITS, setting.images)]
     if not found:
         raise InputError(
-            f"none of {', '.join(names)} can be had; set BNNCERT_DATA to a folder with the "
-            "data sets"
+            f"none of {', '.join(names)} can be had; "
+            "set BNNCERT_DATA to a folder with the data sets"
         )
     return found
 

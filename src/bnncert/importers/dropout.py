@@ -96,8 +96,8 @@ def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tens
             raise _refusal(
                 dropout,
                 (
-                    f"drops single values before {type(layer).__name__}; only channels can be "
-                    "(Dropout2d)"
+                    f"drops single values before {type(layer).__name__}; "
+                    "only channels can be (Dropout2d)"
                 ),
             )
         if isinstance(layer, Conv2d):

@@ -53,8 +53,8 @@ def from_laplace(la: Any, input_shape: Sequence[int] | None = None) -> tuple[Net
     folded = [name for name in shapes if name not in model.shapes]
     if folded:
         raise InputError(
-            f"{folded[0]!r} is random but not a weight of a layer; freeze it before the "
-            "approximation"
+            f"{folded[0]!r} is random but not a weight of a layer; "
+            "freeze it before the approximation"
         )
     with torch.no_grad():
         indices = (

@@ -310,9 +310,8 @@ def _announce(steps: Sequence[Step], left_out: Sequence[Dropout]) -> None:
         names = ", ".join(str(dropout.step) for dropout in left_out)
         warnings.warn(
             (
-                f"{names}: left out as in evaluation; what is certified is not Monte Carlo "
-                "dropout (from_dropout reads "
-                "it)"
+                f"{names}: left out as in evaluation; "
+                "what is certified is not Monte Carlo dropout (from_dropout reads it)"
             ),
             stacklevel=4,
         )

@@ -68,8 +68,8 @@ class Named:
         lacking = sorted(self.shapes.keys() - values.keys() - self.present.keys())
         if lacking:
             raise InputError(
-                f"no values for the parameter {lacking[0]!r}; the network has "
-                f"{', '.join(self.shapes)}"
+                f"no values for the parameter {lacking[0]!r}; "
+                f"the network has {', '.join(self.shapes)}"
             )
         return self.reading.flat(self._filled(values, leading, self.present))
 
@@ -167,8 +167,8 @@ def check_names(names: Mapping[str, str]) -> None:
     twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
     if twice:
         raise InputError(
-            f"two of the names {', '.join(names)} stand for the parameter {twice[0]!r}; give "
-            "each its own"
+            f"two of the names {', '.join(names)} stand for "
+            f"the parameter {twice[0]!r}; give each its own"
         )
 
 

@@ -127,8 +127,8 @@ def _gather(
         expected = shape if value is None or not stacked else (*value.shape[:1], *shape)
         if value is None or tuple(value.shape) != expected or not value.is_floating_point():
             raise InputError(
-                f"{path!r}: tensor '{prefix}{name}_{field}' is missing or not of shape "
-                f"{tuple(expected)}"
+                f"{path!r}: tensor '{prefix}{name}_{field}' "
+                f"is missing or not of shape {tuple(expected)}"
             )
         parts.append(value.double().flatten(1).mT if stacked else value.double().flatten())
     if len({part.shape[1:] for part in parts}) != 1:

@@ -34,9 +34,8 @@ def load(path: Path) -> tuple[Network, Normal]:
     depth = sum(f"W{i}_mean" in arrays for i in range(len(arrays)))
     if depth == 0:
         raise InputError(
-            f"{str(path)!r} holds no array 'W0_mean'; name the arrays W0_mean, b0_mean, "
-            "W0_std, b0_std, "
-            "W1_…"
+            f"{str(path)!r} holds no array 'W0_mean'; "
+            "name the arrays W0_mean, b0_mean, W0_std, b0_std, W1_…"
         )
     layers: list[Layer] = []
     means: list[Tensor] = []
@@ -57,8 +56,8 @@ def load(path: Path) -> tuple[Network, Normal]:
             expected = weights.shape if letter == "W" else weights.shape[1:]
             if mean.shape != expected or std.shape != expected:
                 raise InputError(
-                    f"{str(path)!r}: {letter}{i}_mean and {letter}{i}_std must have shape "
-                    f"{tuple(expected)}"
+                    f"{str(path)!r}: {letter}{i}_mean and "
+                    f"{letter}{i}_std must have shape {tuple(expected)}"
                 )
             means.append(mean.flatten())
             stds.append(std.flatten())
@@ -97,8 +96,7 @@ def _activations(
         )
     if "softmax" in names[:-1]:
         raise InputError(
-            f"{str(path)!r}: activations {names} have a softmax before the end, which is not "
-            "supported; "
-            "only at the end do the logits decide"
+            f"{str(path)!r}: activations {names} have a softmax before the end, "
+            "which is not supported; only at the end do the logits decide"
         )
     return [ACTIVATIONS[name] for name in names]

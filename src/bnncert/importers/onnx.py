@@ -167,8 +167,8 @@ def _start(value: Any) -> Chain:
     sizes = [size.dim_value for size in value.type.tensor_type.shape.dim]
     if len(sizes) < 2 or not all(size >= 1 for size in sizes[1:]) or math.prod(sizes[1:]) > MOST:
         raise InputError(
-            f"input {value.name!r} has shape {sizes}; give a batch dimension and known sizes "
-            "after it"
+            f"input {value.name!r} has shape {sizes}; "
+            "give a batch dimension and known sizes after it"
         )
     return Chain(sizes[0], tuple(sizes[1:]), tuple(sizes[1:]))
 

@@ -60,7 +60,7 @@ def from_posteriors(
     flat = [name for name, value in stds.items() if not bool(value.isfinite().all())]
     if flat:
         raise InputError(
-            f"{field} of {flat[0]!r} leaves a weight without a finite spread; add the prior's "
-            "precision"
+            f"{field} of {flat[0]!r} leaves a weight without a finite spread; "
+            "add the prior's precision"
         )
     return model.network, model.normal(dict(state.params), stds)

@@ -90,8 +90,8 @@ def _tensor(values: Values, source: Source) -> Tensor:
     name, rank = str(source.name), len(source.shape)
     if name not in values:
         raise InputError(
-            f"there are no values for the module's tensor {name!r}; name every parameter as "
-            "the module does"
+            f"there are no values for the module's tensor {name!r}; "
+            "name every parameter as the module does"
         )
     value = values[name].detach().cpu()
     if (

@@ -112,8 +112,8 @@ def from_swag(
     means, squares = renamed(mean, None), renamed(sq_mean, None)
     if means.keys() != squares.keys():
         raise InputError(
-            f"mean has {', '.join(means)} and sq_mean {', '.join(squares)}; give both of "
-            "every parameter"
+            f"mean has {', '.join(means)} and sq_mean {', '.join(squares)}; "
+            "give both of every parameter"
         )
     announce_certain(model, means)
     # A variance found as a difference may come out below 0; SWAG's own sampling cuts it off too.

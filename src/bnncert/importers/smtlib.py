@@ -154,8 +154,8 @@ def _term(term: str | Group, names: Container[str], line: int) -> Sum:
         raise refusal(
             line,
             (
-                f"operator {operator[:40]!r} is not supported in a term; supported: "
-                f"{', '.join(ARITHMETIC)}"
+                f"operator {operator[:40]!r} is not supported in a term; "
+                f"supported: {', '.join(ARITHMETIC)}"
             ),
         )
     operands = [_term(operand, names, line) for operand in term.items[1:]]

@@ -130,9 +130,8 @@ def _layers(tensors: Mapping[str, Tensor], library: str) -> list[Found]:
     left = sorted(set(tensors) - claimed)
     if left or not found:
         raise InputError(
-            f"{left[0] if left else 'nothing'!r} is not a weight that {library} has in a "
-            "Linear or Conv2d; "
-            f"{ELSEWHERE}"
+            f"{left[0] if left else 'nothing'!r} is not a weight "
+            f"that {library} has in a Linear or Conv2d; {ELSEWHERE}"
         )
     frozen = [layer.path for layer in found if layer.convention and "weight_eps" in layer.tensors]
     if frozen:
@@ -222,9 +221,8 @@ def _network(
         return Network(shape, tuple(layers[:-1]))
     except InputError as error:
         raise InputError(
-            f"the layers {', '.join(paths)} do not fit together ({error}); "
-            "a state_dict does not tell strides, padding, pools and the order of layers: "
-            f"{ELSEWHERE}"
+            f"the layers {', '.join(paths)} do not fit together ({error}); a state_dict does not "
+            f"tell strides, padding, pools and the order of layers: {ELSEWHERE}"
         ) from error
 
 

@@ -33,9 +33,8 @@ def load_state_dict(path: str | Path) -> StateDict:
     path = Path(path)
     if path.suffix not in (".safetensors", ".pt", ".pth"):
         raise InputError(
-            f"state_dict file {str(path)!r} has an unknown ending; give a .pt, .pth or "
-            ".safetensors "
-            "file"
+            f"state_dict file {str(path)!r} has an unknown ending; "
+            "give a .pt, .pth or .safetensors file"
         )
     try:
         if path.stat().st_size > LARGEST:
@@ -76,9 +75,8 @@ def _from_torch_save(content: bytes, path: str) -> object:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile file can fail in any way
         raise InputError(
-            f"{path!r} is damaged or holds more than tensors; save them alone: "
-            "torch.save(model.state_dict(), "
-            "...)"
+            f"{path!r} is damaged or holds more than tensors; "
+            "save them alone: torch.save(model.state_dict(), ...)"
         ) from error
 
 
@@ -86,9 +84,8 @@ def _checked(found: object, path: str) -> dict[str, Tensor]:
     """Names and dense tensors of numbers that are really in the file."""
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise InputError(
-            f"{path!r} holds a {type(found).__name__}, not a state_dict; save "
-            "model.state_dict() "
-            "itself"
+            f"{path!r} holds a {type(found).__name__}, not a state_dict; "
+            "save model.state_dict() itself"
         )
     for name, value in found.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:

@@ -158,8 +158,8 @@ def _trace(module: nn.Module) -> fx.Graph:
         ) as error:  # the forward is the user's: what it cannot do with a symbol has no one type
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
-                f"{_title('', module)} cannot be read ({reason}); its forward must be a chain "
-                "without branches"
+                f"{_title('', module)} cannot be read ({reason}); "
+                "its forward must be a chain without branches"
             ) from error
 
 
@@ -168,8 +168,8 @@ def _result(value: object) -> fx.Node:
     first = value[0] if isinstance(value, tuple | list) and value else value
     if not isinstance(first, fx.Node):
         raise InputError(
-            f"the module returns a {type(value).__name__}; it must return its output, or a "
-            "tuple with it"
+            f"the module returns a {type(value).__name__}; "
+            "it must return its output, or a tuple with it"
         )
     return first
 

@@ -110,7 +110,7 @@ def _std(source: Source, tensors: Values, given: float | Tensor) -> Tensor:
     value = torch.as_tensor(given, dtype=torch.float64).detach().cpu()
     if value.dim() and tuple(value.shape) != source.shape:
         raise InputError(
-            f"std of {source.name!r} has shape {tuple(value.shape)}; give a number or shape "
-            f"{source.shape}"
+            f"std of {source.name!r} has shape {tuple(value.shape)}; "
+            f"give a number or shape {source.shape}"
         )
     return value.expand(source.shape)

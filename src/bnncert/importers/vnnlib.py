@@ -189,8 +189,8 @@ def _count(declared: set[str], letter: str) -> int:
     missing = [f"{letter}_{i}" for i in range(len(names) or 1) if f"{letter}_{i}" not in names]
     if missing:
         raise InputError(
-            f"variable {missing[0]} is not declared; declare {letter}_0, {letter}_1, ... "
-            "without gaps"
+            f"variable {missing[0]} is not declared; "
+            f"declare {letter}_0, {letter}_1, ... without gaps"
         )
     return len(names)
 

@@ -26,8 +26,7 @@ class Box:
         if self.lower.shape != self.upper.shape:
             raise InputError(
                 f"box ends differ in shape: {tuple(self.lower.shape)} and "
-                f"{tuple(self.upper.shape)}; give equal "
-                "shapes"
+                f"{tuple(self.upper.shape)}; give equal shapes"
             )
         for end in (self.lower, self.upper):
             if end.dtype != torch.float64:

@@ -38,8 +38,8 @@ class Dense:
     def __post_init__(self) -> None:
         if not all(isinstance(size, int) and size >= 1 for size in (self.inputs, self.outputs)):
             raise InputError(
-                f"Dense({self.inputs}, {self.outputs}): both sizes must be whole numbers of "
-                "at least 1"
+                f"Dense({self.inputs}, {self.outputs}): "
+                "both sizes must be whole numbers of at least 1"
             )
 
 
@@ -67,8 +67,8 @@ class Conv2d:
             object.__setattr__(self, name, _pair(getattr(self, name), name, least))
         if not all(isinstance(n, int) and n >= 1 for n in (self.in_channels, self.out_channels)):
             raise InputError(
-                f"Conv2d has {self.in_channels} to {self.out_channels} channels; give whole "
-                "numbers >= 1"
+                f"Conv2d has {self.in_channels} to {self.out_channels} channels; "
+                "give whole numbers >= 1"
             )
 
 
@@ -179,8 +179,8 @@ def _dense_shape(layer: Dense, shapes: Sequence[Shape]) -> Shape:
     (shape,) = shapes
     if shape != (layer.inputs,):
         raise InputError(
-            f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; flatten or resize "
-            "before it"
+            f"Dense({layer.inputs}, {layer.outputs}) follows shape {shape}; "
+            "flatten or resize before it"
         )
     return (layer.outputs,)
 

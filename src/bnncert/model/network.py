@@ -97,8 +97,8 @@ class Network:
     def _check_reads(self) -> None:
         if len(self.reads) != len(self.layers):
             raise InputError(
-                f"network has {len(self.layers)} layers and reads for {len(self.reads)}; give "
-                "one for each"
+                f"network has {len(self.layers)} layers and "
+                f"reads for {len(self.reads)}; give one for each"
             )
         for k, (layer, nodes) in enumerate(zip(self.layers, self.reads, strict=True)):
             if not all(type(node) is int and 0 <= node <= k for node in nodes):

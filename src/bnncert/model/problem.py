@@ -38,15 +38,14 @@ class Problem:
     def __post_init__(self) -> None:
         if self.posterior.size != self.network.size:
             raise InputError(
-                f"posterior has {self.posterior.size} weights, the network "
-                f"{self.network.size}; give matching "
-                "ones"
+                f"posterior has {self.posterior.size} weights, "
+                f"the network {self.network.size}; give matching ones"
             )
         shape = tuple(self.specification.region.center.shape[1:])
         if shape != self.network.input_shape:
             raise InputError(
-                f"inputs have shape {shape}, the network takes {self.network.input_shape}; "
-                "reshape them"
+                f"inputs have shape {shape}, the network takes "
+                f"{self.network.input_shape}; reshape them"
             )
         if self.specification.rows.shape[-1] != self.network.outputs:
             raise InputError(

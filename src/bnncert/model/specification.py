@@ -133,8 +133,7 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
         if bool(outside.any()):
             raise InputError(
                 f"input {int(outside.nonzero()[0])} leaves the clip range [{low}, {high}]; "
-                "rescale it or clip "
-                "nothing"
+                "rescale it or clip nothing"
             )
         lower, upper = lower.clamp_min(low), upper.clamp_max(high)
     return Region(center, Box(lower, upper), norm, radius, clip)
@@ -151,8 +150,8 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
         _finite(end, "input box")
     if center is not None and center.shape != box.shape:
         raise InputError(
-            f"clean input has shape {tuple(center.shape)}, its box {tuple(box.shape)}; give "
-            "equal shapes"
+            f"clean input has shape {tuple(center.shape)}, "
+            f"its box {tuple(box.shape)}; give equal shapes"
         )
     middle = box.lower + (box.upper - box.lower) / 2 if center is None else _finite(center, "input")
     if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
@@ -184,9 +183,8 @@ class Specification:
             or self.offsets.shape != self.rows.shape[:2]
         ):
             raise InputError(
-                f"rows {tuple(self.rows.shape)} and offsets {tuple(self.offsets.shape)} do "
-                f"not fit {batch} inputs; "
-                "give [B, R, outputs] and [B, R]"
+                f"rows {tuple(self.rows.shape)} and offsets {tuple(self.offsets.shape)} do not fit "
+                f"{batch} inputs; give [B, R, outputs] and [B, R]"
             )
         if self.rows.shape[1] == 0:
             raise InputError("specification has no output row; an empty condition is always true")
@@ -260,8 +258,8 @@ def class_robust(
     else:
         if not 0 <= target < classes or bool((labels == target).any()):
             raise InputError(
-                f"target class {target} must be one of 0 to {classes - 1} and differ from "
-                "every label"
+                f"target class {target} must be one of 0 to "
+                f"{classes - 1} and differ from every label"
             )
         chosen = torch.full((len(labels), 1), target, device=labels.device)
     rows = identity[labels].unsqueeze(1) - identity[chosen]
@@ -312,8 +310,8 @@ def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
     values = torch.as_tensor(value, dtype=torch.float64).to(like.device)
     if values.shape not in ((), (1,), (len(like),)):
         raise InputError(
-            f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; give one number, "
-            "or one an input"
+            f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; "
+            "give one number, or one an input"
         )
     return values.expand(len(like))
 

@@ -85,14 +85,14 @@ def validate(posterior: Posterior, scale: str | None = None) -> None:
     shapes = {tuple(value.shape) for name, value in tensors.items() if name != "factor"}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
         raise InputError(
-            f"posterior arrays {', '.join(tensors)} must be vectors of one length, not "
-            f"{sorted(shapes)}"
+            f"posterior arrays {', '.join(tensors)} must be vectors of one length, "
+            f"not {sorted(shapes)}"
         )
     for name, value in tensors.items():
         if value.dtype != torch.float64:
             raise InputError(
-                f"posterior '{name}' is {value.dtype}; certified bounds need float64 (use "
-                ".double())"
+                f"posterior '{name}' is {value.dtype}; "
+                "certified bounds need float64 (use .double())"
             )
         if not bool(value.isfinite().all()):
             raise InputError(
@@ -102,8 +102,8 @@ def validate(posterior: Posterior, scale: str | None = None) -> None:
             raise InputError(f"posterior '{name}' exceeds 2^500 somewhere; rescale the network")
     if scale is not None and not bool((tensors[scale] >= 0).all()):
         raise InputError(
-            f"posterior '{scale}' is negative somewhere; a standard deviation or scale is at "
-            "least 0"
+            f"posterior '{scale}' is negative somewhere; "
+            "a standard deviation or scale is at least 0"
         )
     if "low" in tensors and not bool((tensors["low"] <= tensors["high"]).all()):
         raise InputError("posterior 'low' exceeds 'high' somewhere; swap or fix the two arrays")

@@ -30,8 +30,8 @@ class Empirical(Posterior):
     def __post_init__(self) -> None:
         if self.samples.dim() != 2 or 0 in self.samples.shape:
             raise InputError(
-                f"samples have shape {tuple(self.samples.shape)}; give [samples, weights], at "
-                "least one each"
+                f"samples have shape {tuple(self.samples.shape)}; "
+                "give [samples, weights], at least one each"
             )
         if self.samples.dtype != torch.float64:
             raise InputError(

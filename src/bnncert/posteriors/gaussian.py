@@ -37,9 +37,8 @@ class LowRankNormal(Posterior):
         validate(self, scale="std")
         if self.factor.dim() != 2 or len(self.factor) != len(self.mean):
             raise InputError(
-                f"posterior 'factor' has shape {tuple(self.factor.shape)}; give "
-                f"[{len(self.mean)}, "
-                "rank]"
+                f"posterior 'factor' has shape {tuple(self.factor.shape)}; "
+                f"give [{len(self.mean)}, rank]"
             )
 
     @property
@@ -121,8 +120,8 @@ class Mixture(Posterior):
             raise InputError(f"mixture weights {self.weights} must be at least 0 and sum to 1")
         if len({component.size for component in self.components}) != 1:
             raise InputError(
-                "mixture components have different numbers of weights; give components of "
-                "one network"
+                "mixture components have different numbers of weights; "
+                "give components of one network"
             )
 
     @property

@@ -181,9 +181,8 @@ class StudentT(Symmetric):
         # Heavier tails than Cauchy's would still matter where z² overflows.
         if not bool(((self.df >= 1) & (self.df <= 1e10)).all()):
             raise InputError(
-                "posterior 'df' is outside 1 to 1e10 somewhere; give Student t posteriors as "
-                "many degrees of "
-                "freedom"
+                "posterior 'df' is outside 1 to 1e10 somewhere; "
+                "give Student t posteriors as many degrees of freedom"
             )
 
     def draw(self, generator: np.random.Generator) -> Tensor:
@@ -227,8 +226,8 @@ class Uniform(Independent):
         validate(self)
         if bool(((self.low < self.high) & (self.high - self.low < TINY)).any()):
             raise InputError(
-                "posterior has an interval narrower than 2^-1000; make it a point (low = "
-                "high) or wider"
+                "posterior has an interval narrower than 2^-1000; "
+                "make it a point (low = high) or wider"
             )
 
     @property

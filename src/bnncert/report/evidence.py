@@ -68,8 +68,8 @@ def _boxes(value: Any, tensors: Tensors) -> list[str]:
     bound = BOUNDS.get(found.bound, found.bound)
     return [
         (
-            f"Every network in {some} of weights is proved safe on the whole region, by {bound}. "
-            f"{mass}."
+            f"Every network in {some} of weights is proved safe on the whole region, "
+            f"by {bound}. {mass}."
         ),
         f"Centre and size: {where}{more}. {_growth(found.growth)}",
     ]

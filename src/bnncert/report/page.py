@@ -47,14 +47,12 @@ PROVENANCE = (
 MEANING = {
     "certified": "a lower bound above 0 is proved.",
     "unverified": (
-        "no lower bound above 0 was proved. This alone does not make the input "
-        "unsafe; "
-        "an upper bound "
-        "can."
+        "no lower bound above 0 was proved. This alone does not make the input unsafe; "
+        "an upper bound can."
     ),
     "misclassified": (
-        "the network at the posterior’s centre is wrong on the clean input. Counts "
-        "as nothing proved."
+        "the network at the posterior’s centre is wrong on the clean input. "
+        "Counts as nothing proved."
     ),
     "error": "the computation failed. Nothing is known.",
 }
@@ -78,8 +76,8 @@ def write_report(
     shown = [(result, verdict) for result, verdict in pairs if eps in (None, result.eps)]
     if not 0 < len(shown) <= MOST:
         raise InputError(
-            f"{str(folder)!r} has {len(shown)} such results, a page shows 1 to {MOST}; choose "
-            "another --eps"
+            f"{str(folder)!r} has {len(shown)} such results, a page shows 1 to {MOST}; "
+            "choose another --eps"
         )
     entries = []
     with progress("reading") as bar:
@@ -102,14 +100,14 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
     named = {result.posterior for result in results} - {None}
     if posterior is None and len(named) > 1:
         raise InputError(
-            f"{str(folder)!r} speaks of {len(named)} posteriors; give --posterior the one to "
-            "report on"
+            f"{str(folder)!r} speaks of {len(named)} posteriors; "
+            "give --posterior the one to report on"
         )
     kept = [result for result in results if not named or posterior in (None, result.posterior)]
     if not kept:
         raise InputError(
-            f"nothing in {str(folder)!r} speaks of this posterior; give --posterior one that "
-            "was certified"
+            f"nothing in {str(folder)!r} speaks of this posterior; "
+            "give --posterior one that was certified"
         )
     return kept
 
@@ -152,8 +150,7 @@ def _policy(style: str, script: str) -> str:
     ]
     return (
         f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; "
-        "img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 

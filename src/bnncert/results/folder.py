@@ -61,8 +61,8 @@ def result_folder(
         for result in results:
             if (about := (result.index, result.eps)) in stored:
                 raise InputError(
-                    f"input {result.index} comes twice with radius {result.eps!r}; name each "
-                    "input once"
+                    f"input {result.index} comes twice with radius {result.eps!r}; "
+                    "name each input once"
                 )
             stored.add(about)
             stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
@@ -110,9 +110,8 @@ def read_results(folder: Path) -> list[StoredResult]:
         )
     if not path.is_file():
         raise InputError(
-            f"folder {str(folder)!r} holds no {RESULTS}; name one that `bnncert certify "
-            "--out` or `export` "
-            "wrote"
+            f"folder {str(folder)!r} holds no {RESULTS}; "
+            "name one that `bnncert certify --out` or `export` wrote"
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
