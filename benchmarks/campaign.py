@@ -144,11 +144,10 @@ def whole_test_set(
 
 
 def overhead(images: str = "512", repeats: str = "3") -> None:
-    """certify is given the same chunks and its results are dropped; the campaign stores them and
-    their certificates.
+    """The same chunks by `certify`, which drops its results, and by a campaign.
 
-    Processor time as well as time on the wall, and the least of some repeats taken in turn: other
-    programs only ever make a run longer.
+    The campaign stores them and their certificates. Processor time as well as time on the wall, and
+    the least of some repeats taken in turn: other programs only ever make a run longer.
     """
     torch.set_num_threads(1)
     print("| network | eps | effort | certify, s | campaign, s | ratio | ratio of processor time |")
@@ -201,11 +200,10 @@ def _stored_seconds(settings: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def parallel(images: str = "256") -> None:
-    """One thread a process, whichever way. Starting processes takes seconds, once: the rate is
-    without it.
+    """One thread per process, whichever way.
 
-    Whether the machine had two processors to give is told too; those that Dask's workers used are
-    not seen from here.
+    Starting processes takes seconds, once: the rate is without it. Whether the machine had two
+    processors to give is told too; those that Dask's workers used are not seen from here.
     """
     settings = paper(int(images), ("2x50", "2x150"), (0.001, 0.01), 0, "cpu") | {"chunk": 16}
     ways: dict[str, Callable[[], AbstractContextManager[Workers]]] = {

@@ -1,5 +1,7 @@
-"""The paper's networks and settings, as the benchmarks use them; torch is imported only to load
-one."""
+"""The paper's networks and settings, as the benchmarks use them.
+
+Only loading one imports torch.
+"""
 
 import os
 import sys

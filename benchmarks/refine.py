@@ -1,5 +1,6 @@
-"""Branch and bound: certified width against time on the paper's networks at four times its radius;
-domains a second.
+"""Branch and bound: certified width against time, and domains per second.
+
+On the paper's networks at four times its radius.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/refine.py [cpu|cuda] [SECONDS] [IMAGES] [NETWORK ...]
 

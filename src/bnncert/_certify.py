@@ -1,4 +1,4 @@
-"""The front door: certify(problem, method) and decide(problem), one row an input.
+"""The front door: certify(problem, method) and decide(problem), one row per input.
 
 Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an
 interrupt (Ctrl-C) ends the work, and what is known so far is returned, marked as interrupted. Where
@@ -132,13 +132,15 @@ def _named(problem: Problem, indices: Sequence[int] | None) -> list[int]:
     """What the inputs are called."""
     names = list(range(len(problem)) if indices is None else indices)
     if len(names) != len(problem):
-        raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one an input")
+        raise InputError(f"{len(names)} indices for {len(problem)} inputs; give one per input")
     return names
 
 
 def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
-    """Labels of the inputs, and the classes that the central network gives them; Nones where there
-    are no labels."""
+    """Labels of the inputs, and the classes that the central network gives them.
+
+    None for every input where there are no labels.
+    """
     if problem.specification.labels is None:
         return [(None, None)] * len(problem)
     labels = problem.specification.labels.tolist()

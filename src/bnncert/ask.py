@@ -86,8 +86,10 @@ def labels_of(data: Dataset, indices: list[int]) -> Tensor:
 
 
 def method_named(name: str, options: Mapping[str, Any]) -> Method:
-    """The method with the options given; one that it does not have, or of another type, is refused
-    by name."""
+    """The method with the options given.
+
+    One that it does not have, or of another type, is refused by name.
+    """
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known; choose {', '.join(METHODS)}")
     known = method_options(name)

@@ -1,5 +1,7 @@
-"""Attacks: projected gradient descent for inputs that break given networks. What they find is never
-a certificate."""
+"""Attacks: projected gradient descent for inputs that break given networks.
+
+What they find is never a certificate.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ SHRINK = 1 - 2.0**-40  # of a ball's radius: lengths are rounded too
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """The worst inputs found: points [S, B, *shape] and the smallest row there [S, B]; a row <= 0
-    is a violation."""
+    """The worst inputs found: points [S, B, *shape] and the smallest row there [S, B].
+
+    A row <= 0 is a violation.
+    """
 
     points: Tensor
     margins: Tensor
@@ -127,8 +131,10 @@ def _into_simplex(magnitudes: Tensor, radius: Tensor) -> Tensor:
 
 
 def _random_start(region: Region, seed: int) -> Tensor:
-    """One random point a region; the noise is the same for every input, so that batches do not
-    matter."""
+    """One random point per region.
+
+    The noise is the same for every input, so that batches do not matter.
+    """
     noise = torch.from_numpy(np.random.default_rng(seed).uniform(-1, 1, region.center.shape[1:]))
     radius = (region.box.upper - region.box.lower) / 2
     return project(region, (region.center + radius * noise.to(radius)).unsqueeze(0))[0]
@@ -148,8 +154,10 @@ def _margins_and_gradient(
 
 
 def _step(region: Region, gradient: Tensor, rate: float) -> Tensor:
-    """Signs for the l∞ ball, the normalised gradient for l2, its largest entries for l1; `rate` of
-    the radius long."""
+    """A step of length `rate` times the radius.
+
+    Signs for the l∞ ball, the normalised gradient for l2, its largest entries for l1.
+    """
     if region.is_box:
         return rate * (region.box.upper - region.box.lower) / 2 * gradient.sign()
     flat = gradient.flatten(2)

@@ -10,8 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress(label: str) -> Progress:
-    """A progress bar on standard error that disappears when it is done; nothing where that is no
-    terminal."""
+    """A progress bar on standard error that disappears when it is done.
+
+    Nothing where that is no terminal.
+    """
     columns = (
         TextColumn(label),
         BarColumn(),

@@ -25,8 +25,9 @@ ATTACKED_AT_ONCE = 10  # networks
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of `samples` networks `verified` are robust and all but `survived` are not; P_safe is in
-    [low, high] with probability at least `confidence` over the draw of the networks.
+    """Of `samples` networks `verified` are robust and all but `survived` are not.
+
+    P_safe is in [low, high] with probability at least `confidence` over the draw of the networks.
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -47,7 +48,7 @@ class Estimate:
 
 
 def estimate(problem: Problem, samples: int, seed: int, confidence: float = 0.99) -> list[Estimate]:
-    """One estimate an input, from the seed's draws."""
+    """One estimate per input, from the seed's draws."""
     if samples < 1:
         raise InputError(f"estimate samples are {samples}; give at least 1")
     if not 0 < confidence < 1:

@@ -1,5 +1,7 @@
-"""Methods: how to bound the probability of safe weights; each is a frozen set of options with one
-call."""
+"""Methods: how to bound the probability of safe weights.
+
+Each is a frozen set of options with one call.
+"""
 
 from bnncert.boxes.gie import GIE
 from bnncert.boxes.pie import PIE

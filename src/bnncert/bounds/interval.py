@@ -97,7 +97,7 @@ RANGES: dict[type, Callable[[Any, Sequence[Box]], Box]] = {
 def linear_image(
     layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box, shape: Shape
 ) -> tuple[Box, Tensor]:
-    """{W h + b} over weight boxes (of a dense layer also one an input) and activations h [B,
+    """{W h + b} over weight boxes (of a dense layer also one per input) and activations h [B,
     *shape], rounded outward.
 
     Also a bound [B, *outputs] of |W| |h| + |b| over the boxes, the scale of every rounding error in
@@ -127,9 +127,8 @@ def _nonnegative(
     choose."""
     c = h.lower / 2 + h.upper / 2
     r = h.upper / 2 - h.lower / 2
-    ends = torch.stack(
-        [r, h.upper], 1
-    )  # [B, 2, *shape]: both products in one pass over the weights
+    # [B, 2, *shape]: both products in one pass over the weights.
+    ends = torch.stack([r, h.upper], 1)
     at_lower = through(layer, lower.abs(), ends)
     at_upper = through(layer, upper.abs(), ends)
     middle = c.unsqueeze(1)
@@ -160,7 +159,7 @@ def _signed_by_radius(
     """Wc hc ± (|Wc| hr + Wr max|h|): exact where the weights are not random."""
     center = (lower + upper) / 2
     radius = (upper - lower) / 2
-    # One image an input: each has weights of its own.
+    # One image per input: each has weights of its own.
     c = (h.lower / 2 + h.upper / 2).unsqueeze(1)
     r = (h.upper / 2 - h.lower / 2).unsqueeze(1)
     size = h.magnitude.unsqueeze(1)

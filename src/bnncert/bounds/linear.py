@@ -157,7 +157,7 @@ def row_bounds(
 ) -> Tensor:
     """Lower bounds [B, R] of rows·y + offsets for all weights of the box and all x of the region.
 
-    weights: [size], shared by the batch, or [B, size], one box an input. `known`: what `prefix`
+    weights: [size], shared by the batch, or [B, size], one box per input. `known`: what `prefix`
     gave for the region.
     """
     paired = weights.lower.dim() == 2
@@ -183,16 +183,20 @@ def input_slices(
     paired: bool,
     device: torch.device,
 ) -> Iterator[slice]:
-    """The inputs in parts that fit; one by one where each has its own kernels in the layers that
-    are left."""
+    """The inputs in parts that fit.
+
+    They go one by one where each has its own kernels in the layers that are left.
+    """
     if paired and any(isinstance(layer, Conv2d) for layer in left):
         return (slice(i, i + 1) for i in range(count))
     return slices(count, bytes_each(network, rows, paired), device)
 
 
 def box_for(weights: Box, part: slice) -> Box:
-    """The weight boxes of a part of the batch; a single input's is treated as shared, which is
-    faster."""
+    """The weight boxes of a part of the batch.
+
+    A single input's is treated as shared, which is faster.
+    """
     if weights.lower.dim() == 1:
         return weights
     chosen = weights[part]
@@ -330,9 +334,8 @@ def signed_rows(
         )
         return
     count = int(chosen.sum(1).max())
-    order = (
-        chosen.to(torch.int8).topk(count, 1).indices
-    )  # the chosen ones first; where they are fewer, others too
+    # The chosen ones first; where they are fewer, others too.
+    order = chosen.to(torch.int8).topk(count, 1).indices
     for part in slices(count, bytes_each, device):
         index = order[:, part]
         rows = torch.zeros(batch, index.shape[1], width, dtype=torch.float64, device=device)

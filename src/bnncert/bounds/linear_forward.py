@@ -52,8 +52,10 @@ class Functions:
 def row_bounds(
     network: Network, weights: Box, region: Region, rows: Tensor, offsets: Tensor
 ) -> Tensor:
-    """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu]; for class rows that is ζl(c) -
-    ζu(j)."""
+    """C⁺ ζl + C⁻ ζu + d from the logits' own bounds [ζl, ζu].
+
+    For class rows that is ζl(c) - ζu(j).
+    """
     if not region.is_box:
         raise InputError(
             f"bound lbp-forward is published for boxes only, not for {region.norm}; use --bound lbp"

@@ -36,8 +36,10 @@ class Relaxation:
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:
-    """Lines for the activation on `interval`, with the default slopes; for what is not known there
-    are none."""
+    """Lines for the activation on `interval`, with the default slopes.
+
+    For what is not known there are none.
+    """
     if type(activation) not in ACTIVATIONS:
         raise TypeError(f"{activation!r} is not known")
     if activation.traits.bent:
@@ -63,8 +65,11 @@ def image(activation: Activation, interval: Box) -> Box:
 
 
 def _bent(slope: float, interval: Box) -> Relaxation:
-    """max(z, slope z): the chord above; below, the line through 0 with slope 1 if u > -l, else
-    `slope`."""
+    """max(z, slope z): above it the chord, below it a line through 0.
+
+    The line's slope is 1 if u > -l, else `slope`: the one with the smaller area (DeepPoly, Singh et
+    al. 2019).
+    """
     l, u = interval.lower, interval.upper
     active = l >= 0
     passive = u <= 0
@@ -105,10 +110,10 @@ def smooth_intercept(activation: Smooth, slope: Tensor, l: Tensor, u: Tensor) ->
 
 
 def _lower_slope(activation: Smooth, l: Tensor, u: Tensor) -> Tensor:
-    """The chord where it stays below f; else the tangent at the midpoint (convex part) or the one
-    through (u, f(u)).
+    """The chord where it stays below f, else a tangent.
 
-    Only tightness rests on this choice.
+    That is the tangent at the midpoint (convex part) or the one through (u, f(u)). Only tightness
+    rests on this choice.
     """
     width = u - l
     rise = activation(u) - activation(l)

@@ -21,8 +21,10 @@ from bnncert.numerics.rounding import TINY, gamma
 
 @dataclass(frozen=True, eq=False)
 class ActivationStep:
-    """A f(z) >= A⁺ (lower line) + A⁻ (upper line); lower slopes are one a neuron [B, n] or one a
-    row too [B, R, n]."""
+    """A f(z) >= A⁺ (lower line) + A⁻ (upper line).
+
+    Lower slopes are one per neuron, [B, n], or also one per row, [B, R, n].
+    """
 
     relaxation: Relaxation
     z: Box  # [B, n], the interval that the lines are for
@@ -77,8 +79,10 @@ def step_of(layer: Layer, inputs: Sequence[Box]) -> Step:
 
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:
-    """The activation's lines on the interval z [B, *shape]; slopes of all activations here are at
-    most 1."""
+    """The activation's lines on the interval z [B, *shape].
+
+    Slopes of all activations here are at most 1.
+    """
     flat = z.reshape(len(z.lower), -1)
     lines = relax(activation, flat)
     lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())

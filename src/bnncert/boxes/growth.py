@@ -111,8 +111,10 @@ def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
 
 
 def _bound(problem: Problem, plan: Plan) -> RowBounds:
-    """The plan's bound of the rows of some inputs [k, R]; layers whose weights are certain are
-    walked only once."""
+    """The plan's bound of the rows of some inputs [k, R].
+
+    Layers whose weights are certain are walked only once.
+    """
     network, spec, posterior = problem.network, problem.specification, independent(problem)
     known = (
         linear.prefix(network, posterior.center, posterior.spread, spec.region)

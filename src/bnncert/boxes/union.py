@@ -22,17 +22,17 @@ from bnncert.posteriors.independent import UP, Independent
 
 NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32
-EXACT_WORK = (
-    2**22
-)  # weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost
+# Weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost.
+EXACT_WORK = 2**22
 FEW_WEIGHTS = (
     16  # up to which boxes are cut into cells; with many, a cut leaves nothing but its tail
 )
+# Kept a cut (all, up to four weights), of one box, and of all boxes.
 PIECES, MOST_PIECES, MOST_CELLS = (
     8,
     16,
     64,
-)  # kept a cut (all, up to four weights), of one box, and of all boxes
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +60,14 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
     if not members:
         return Union(0.0, "cells", ())
     kept = [boxes[i] for i in members]
-    if not bool(
-        (posterior.spread > 0).any()
-    ):  # nothing is random, and a box holds it: certain, not nearly certain
+    # Nothing is random, and a box holds it: certain, not nearly certain.
+    if not bool((posterior.spread > 0).any()):
         return Union(1.0, "cells", (members[0],), (Cell(members[0], kept[0]),))
     parents = len(kept) if posterior.size <= FEW_WEIGHTS else 1
     candidates = [_by_cells(posterior, kept[:parents], members[:parents])]
     if len(kept) > 1:
-        fit = (
-            EXACT_WORK // max(posterior.size, 2048)
-        ).bit_length() - 1  # boxes with affordably many intersections
+        # Boxes with affordably many intersections.
+        fit = (EXACT_WORK // max(posterior.size, 2048)).bit_length() - 1
         if fit > 1:
             candidates.append(_by_inclusion_exclusion(posterior, kept[:fit], members[:fit]))
         if fit < len(kept):
@@ -79,8 +77,10 @@ def union_mass(posterior: Independent, boxes: Sequence[Box]) -> Union:
 
 
 def heaviest(logs: Sequence[float]) -> list[int]:
-    """Indices by falling log-mass, without those whose masses together cannot matter; the first
-    stays if positive."""
+    """Indices by falling log-mass, without those whose masses together cannot matter.
+
+    The first stays if positive.
+    """
     order = sorted((i for i in range(len(logs)) if logs[i] > -math.inf), key=lambda i: -logs[i])
     return [i for i in order if i == order[0] or math.exp(logs[i]) * len(order) >= NEGLIGIBLE][
         :MOST_BOXES
@@ -162,8 +162,10 @@ def separating_weight(posterior: Independent, first: Box, second: Box) -> int:
 
 
 def _heaviest_cut(posterior: Independent, part: Box, other: Box) -> tuple[Box, Box] | None:
-    """The piece of `part` beyond one face of `other` that keeps the most mass, and the rest; None
-    if there is none."""
+    """The piece of `part` beyond one face of `other` that keeps the most mass, and the rest.
+
+    None where `part` lies inside `other`.
+    """
     above = Box(torch.maximum(part.lower, torch.minimum(other.upper, part.upper)), part.upper)
     below = Box(part.lower, torch.minimum(part.upper, torch.maximum(other.lower, part.lower)))
     whole = posterior.log_masses(part)

@@ -1,8 +1,8 @@
-"""Executors: where chunks are computed. All are `concurrent.futures.Executor`s: a thread,
-processes, or Dask.
+"""Executors: where chunks are computed.
 
-A thread beside the main one keeps that free for the display, the store and Ctrl-C. Processes are
-spawned, one a device or core, each with its share of the cores. Dask brings other machines.
+All are `concurrent.futures.Executor`s: a thread, processes, or Dask. A thread beside the main one
+keeps that free for the display, the store and Ctrl-C. Processes are spawned, one a device or core,
+each with its share of the cores. Dask brings other machines.
 """
 
 from __future__ import annotations

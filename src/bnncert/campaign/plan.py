@@ -1,5 +1,7 @@
-"""Plans: a campaign with its files read and checked, cut into chunks; what each chunk lacks, and
-what all will cost."""
+"""Plans: a campaign with its files read and checked, cut into chunks.
+
+A plan says what each chunk lacks, and what all will cost.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,10 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Inputs of the plan, by position, for one posterior; `deaths` counts the workers that died
-    over it."""
+    """Inputs of the plan, by position, for one posterior.
+
+    `deaths` counts the workers that died over it.
+    """
 
     subject: Subject
     positions: tuple[int, ...]
@@ -77,8 +81,10 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False)
 class Missing:
-    """What a chunk lacks: for each method the items without a result; and what is known of its
-    items."""
+    """What a chunk lacks, and what is known of its items.
+
+    It lacks for each method the items without a result.
+    """
 
     wanted: tuple[tuple[int, ...], ...]
     known: Mapping[int, Bounds | None]
@@ -90,8 +96,10 @@ class Missing:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Subjects x inputs x eps, and the question asked of each; inputs are x [N, *shape], y [N],
-    called `indices`."""
+    """Subjects x inputs x eps, and the question asked of each.
+
+    Inputs are x [N, *shape], y [N], called `indices`.
+    """
 
     subjects: tuple[Subject, ...]
     indices: tuple[int, ...]
@@ -144,8 +152,10 @@ class Plan:
 
     @cached_property
     def specs(self) -> tuple[tuple[str, ...], ...]:
-        """Region and condition of every input and radius, as canonical JSON; exact numbers are
-        hexadecimal."""
+        """Region and condition of every input and radius, as canonical JSON.
+
+        Exact numbers are hexadecimal.
+        """
         question = self.job.question
         clip = question.clip_of(self.job.image)
         regions = [{"norm": question.norm, "eps": eps.hex(), "clip": clip} for eps in question.eps]
@@ -304,9 +314,8 @@ def estimate_cost(plan: Plan, device: str) -> list[Cost]:
     costs = []
     for subject in plan.subjects:
         first, chunk = Chunk(subject, spread[:1]), Chunk(subject, spread)
-        compute(
-            plan.task(first, plan.missing(first, {}), device)
-        )  # reads the file, warms the device up
+        # Reads the file, warms the device up.
+        compute(plan.task(first, plan.missing(first, {}), device))
         task = plan.task(chunk, plan.missing(chunk, {}), device)
         started = time.perf_counter()
         size = len(compute(task).bundle)

@@ -20,8 +20,10 @@ EVERY = 10.0  # seconds between two lines
 
 @dataclass(frozen=True)
 class Progress:
-    """So far: `done` of `total` items, of which `computed` now and the rest before; `lower` sums
-    their lower bounds."""
+    """So far: `done` of `total` items, of which `computed` now and the rest before.
+
+    `lower` sums their lower bounds.
+    """
 
     total: int
     done: int = 0

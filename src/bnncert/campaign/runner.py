@@ -57,9 +57,8 @@ class Runner:
         )
         self.flights: dict[Future[Computed], Flight] = {}
         self.pending: deque[Chunk] = deque()
-        self.suspects: deque[Chunk] = (
-            deque()
-        )  # a worker died over each; they are computed one at a time
+        # A worker died over each; they are computed one at a time.
+        self.suspects: deque[Chunk] = deque()
         self.state = Progress(0)
         self.started = self.beat = time.monotonic()
         self.broken = self.stopping = False
@@ -85,8 +84,10 @@ class Runner:
 
     @contextmanager
     def _stop_signals(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM (which batch systems send) lets chunks in flight finish; a
-        second stops now."""
+        """The first Ctrl-C or SIGTERM (which batch systems send) lets chunks in flight finish.
+
+        A second stops now.
+        """
 
         def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signature of a handler)
             if self.stopping:
@@ -97,9 +98,8 @@ class Runner:
                 file=sys.stderr,
             )
 
-        if (
-            threading.current_thread() is not threading.main_thread()
-        ):  # which alone may handle signals
+        # Which alone may handle signals.
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -111,9 +111,8 @@ class Runner:
 
     def _launch(self) -> None:
         """Keep the workers busy; while a suspect flies, nothing else does."""
-        if (
-            self.broken and not self.flights
-        ):  # a process pool takes no more once one of its processes has died
+        # A process pool takes no more once one of its processes has died.
+        if self.broken and not self.flights:
             self.executor.shutdown(wait=False)
             self.executor, self.broken = self.workers.start(), False
         looked = 0

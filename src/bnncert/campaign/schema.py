@@ -179,14 +179,16 @@ def _stage(effort: int, at_least: Decimal | None) -> Concentration:
 
 
 def _cost(method: Method) -> tuple[bool, int]:
-    """Concentration by effort, then what evaluates its bound many times an input, as it was
+    """Concentration by effort, then what evaluates its bound many times per input, as it was
     listed."""
     return (False, method.effort) if isinstance(method, Concentration) else (True, 0)
 
 
 def _method(entry: object) -> Sequence[Method]:
-    """A method by name with options; an option with a list of values stands for one method a
-    value."""
+    """A method by name with options.
+
+    An option with a list of values stands for one method per value.
+    """
     options = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or not isinstance(options.get("name"), str):
         raise InputError(

@@ -1,9 +1,8 @@
-"""The store of a run folder: results in SQLite, certificates in bundles; a crash loses at most
-chunks in flight.
+"""The store of a run folder: results in SQLite, certificates in bundles.
 
-A chunk's bundle is on disk under its name before one transaction enters its rows, so whatever row
-there is has its certificate. Equal keys have equal results: entering one again changes nothing, and
-one that differs is an error.
+A crash loses at most chunks in flight. A chunk's bundle is on disk under its name before one
+transaction enters its rows, so whatever row there is has its certificate. Equal keys have equal
+results: entering one again changes nothing, and one that differs is an error.
 """
 
 from __future__ import annotations
@@ -156,8 +155,10 @@ class Store:
     def add(
         self, rows: Sequence[StoredRow], bundle: str, content: bytes, claim: str | None = None
     ) -> None:
-        """Enter a chunk's rows, after their certificates; the chunk's claim ends in the same
-        transaction."""
+        """Enter a chunk's rows, after their certificates.
+
+        The chunk's claim ends in the same transaction.
+        """
         path = self.folder / BUNDLES / bundle
         if content:
             _writing(self.folder, lambda: write_atomically(path, content))

@@ -1,5 +1,7 @@
-"""Work: what a worker computes for one chunk of inputs; everything it needs is in the task, and
-nothing is written."""
+"""Work: what a worker computes for one chunk of inputs.
+
+Everything it needs is in the task, and nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +86,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A method's answer for one item of a task; `member` is its certificate in the bundle, `reason`
-    that of errors."""
+    """A method's answer for one item of a task.
+
+    `member` is its certificate in the bundle, `reason` that of errors.
+    """
 
     item: int
     method: int

@@ -44,8 +44,10 @@ class Mark:
 
 @dataclass(eq=False)
 class Part:
-    """A box [lower, upper] (flat) of one input's region, its proof and where to cut it; halves once
-    it is cut."""
+    """A box [lower, upper] (flat) of one input's region, its proof and where to cut it.
+
+    It has halves once it is cut.
+    """
 
     input: int
     lower: Tensor

@@ -56,8 +56,10 @@ def applies(base: Roots) -> bool:
 def common_failure(
     base: Roots, leaves: Domains, value: Tensor, lipschitz: Tensor
 ) -> tuple[float, Common | None]:
-    """The failure of one row, from the leaves of its tree, and what a checker needs; 1 and None if
-    it says nothing."""
+    """The failure of one row, from the leaves of its tree, and what a checker needs.
+
+    1 and None if it says nothing.
+    """
     most = float(lipschitz.max())
     if not (bool((value > 0).all()) and most > 0):
         return 1.0, None

@@ -54,8 +54,10 @@ class Roots:
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """Rows `row` of inputs `input`; splits [D, U]: 0 for none, k or -k where the k-th split says z
-    >= 0 or z <= 0."""
+    """Rows `row` of inputs `input`.
+
+    Splits [D, U]: 0 for none, k or -k where the k-th split says z >= 0 or z <= 0.
+    """
 
     input: Tensor
     row: Tensor
@@ -233,8 +235,11 @@ def functional_of(
 
 
 def tighten(base: Roots, domains: Domains, iterations: int, rule: str) -> Tightened:
-    """Better slopes and multipliers; the minimising points of the last half of the walks are
-    averaged: they approach the relaxation's minimum."""
+    """Better slopes and multipliers.
+
+    The minimising points of the last half of the walks are averaged: they approach the relaxation's
+    minimum.
+    """
     question = asked(base, domains)
     low, high = _slope_range(base, domains)
     slopes = domains.slopes.double().clamp(low, high)

@@ -38,8 +38,10 @@ WORKING_TENSORS = 12  # of the rows' size, alive at once in a pull and the fold 
 
 @dataclass(frozen=True, eq=False)
 class Functional:
-    """rows·z >= value - (F - E F) for all x of the region, where P(F - E F >= t·lipschitz) <= Q(t);
-    both [B, R]."""
+    """rows·z >= value - (F - E F) for all x of the region, where P(F - E F >= t·lipschitz) <= Q(t).
+
+    Both [B, R].
+    """
 
     value: Tensor
     lipschitz: Tensor

@@ -26,7 +26,7 @@ from bnncert.posteriors.gaussian import GAUSSIAN, Gaussian, Mixture, gaussian_pa
 EFFORTS = (0, 1, 2, 3)
 BRANCHING = 2  # the least effort that branches and bounds
 PRECISION = 1e-3  # of a probability: what is not worth branching for
-NODES = {2: 1000, 3: 20_000}  # domains an input, by effort
+NODES = {2: 1000, 3: 20_000}  # domains per input, by effort
 AT_ONCE = 256  # inputs of one search
 
 
@@ -36,9 +36,9 @@ class Concentration:
     mixture).
 
     effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound
-    too, with at most 1,000 and 20,000 domains an input, or `nodes`. upper: also search a certified
-    upper bound. time_limit: seconds an input for branch and bound. precision: branch and bound ends
-    where no more than this can be gained, 0.001 unless given. at_least: the probability asked
+    too, with at most 1,000 and 20,000 domains per input, or `nodes`. upper: also search a certified
+    upper bound. time_limit: seconds per input for branch and bound. precision: branch and bound
+    ends where no more than this can be gained, 0.001 unless given. at_least: the probability asked
     about, where more need not be known.
 
     >>> import torch
@@ -108,11 +108,10 @@ class Concentration:
         refutations: list[Refutation | None],
         seed: int,
     ) -> list[_Found]:
-        """Branch and bound on the inputs that no attack broke; what it breaks is refuted from
-        there.
+        """Branch and bound on the inputs that no attack broke.
 
-        Where the mean network fails, m is negative and no proof exists: slopes need not be
-        searched.
+        What it breaks is refuted from there. Where the mean network fails, m is negative and no
+        proof exists: slopes need not be searched.
         """
         proofs = prove(problem, posterior, 0)
         found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
@@ -133,8 +132,10 @@ class Concentration:
         return found
 
     def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
-        """Branch and bound, so many inputs at once; after an interrupt the others have the proof of
-        effort 1."""
+        """Branch and bound, so many inputs at once.
+
+        After an interrupt the others have the proof of effort 1.
+        """
         whole = Refined([], {}, [])
         for start in range(0, len(problem), AT_ONCE):
             part = problem[start : start + AT_ONCE]
@@ -195,9 +196,8 @@ def _outcome(weights: tuple[float, ...], found: tuple[_Found, ...]) -> Outcome:
     )
     lower = sum(part.weight * part.lower.bound for part in components)
     upper = sum(part.weight * (part.upper.upper if part.upper else 1.0) for part in components)
-    if (
-        len(weights) > 1
-    ):  # sums and products of a few numbers, and weights that sum to 1 only nearly
+    # Sums and products of a few numbers, and weights that sum to 1 only nearly.
+    if len(weights) > 1:
         lower -= 2.0**-38
         upper += 2.0**-38
     lower = max(lower, 0.0)

@@ -56,8 +56,9 @@ Score: TypeAlias = Callable[[Tensor, Functional, Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """lower <= the predictive mean <= upper on all of X; gap: of the label's probability to any
-    rival's, from below.
+    """lower <= the predictive mean <= upper on all of X.
+
+    gap: of the label's probability to any rival's, from below.
 
     size: of a regression mean, how large the numbers are that it is a sum of, for whoever adds them
     up again.
@@ -128,8 +129,10 @@ def _combined(kind: str, weights: tuple[float, ...], sides: list[_Sides], i: int
 
 
 def _prediction(found: list[float], evidence: Predictive) -> Prediction:
-    """From lower bounds of the mean, of 1 minus it or of its negative, and of the gap; last the
-    size."""
+    """From lower bounds of the mean, of 1 minus it or of its negative, and of the gap.
+
+    Last the size.
+    """
     low, high, gap, size = found
     if evidence.quantity == MEAN:
         return Prediction(low, -high, None, size, evidence)

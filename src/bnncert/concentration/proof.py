@@ -26,6 +26,7 @@ from bnncert.numerics.batching import in_batches
 from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
+# The first decides most inputs, the second most of the others.
 THRESHOLDS = (
     5.5,
     3.0,
@@ -33,7 +34,7 @@ THRESHOLDS = (
     4.5,
     4.0,
     3.5,
-)  # the first decides most inputs, the second most of the others
+)
 UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain ones give nothing
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 GRADIENTS = 4  # times the memory of a walk
@@ -51,8 +52,10 @@ def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]
 
 
 def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
-    """The best proof for every input; effort 1 optimises the slopes where rows still fail
-    noticeably."""
+    """The best proof for every input.
+
+    Effort 1 optimises the slopes where rows still fail noticeably.
+    """
     each = bytes_each(problem, posterior) * (GRADIENTS if effort else 1)
     device = problem.specification.rows.device
     parts = in_batches(
@@ -102,11 +105,11 @@ def bytes_a_row_each(problem: Problem, posterior: Gaussian) -> int:
 
 
 def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Tensor:
-    """Bound and threshold [B, 2]; an input is left out of the search as soon as no other threshold
-    can improve it.
+    """Bound and threshold [B, 2].
 
-    Where the mean network itself fails at the clean input, m is at most its margin there and
-    nothing can be certified.
+    An input is left out of the search as soon as no other threshold can improve it. Where the mean
+    network itself fails at the clean input, m is at most its margin there and nothing can be
+    certified.
     """
     spec, network = problem.specification, problem.network
     nothing = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device)

@@ -47,7 +47,7 @@ AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: domains an input, seconds in all, the lower bound that is enough, and a gain
+    """When to stop: domains per input, seconds in all, the lower bound that is enough, and a gain
     that is too small."""
 
     nodes: int
@@ -59,9 +59,11 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """A proof for every input, at least as good as the one given; points where the mean network was
-    seen to fail, by input; the domains bounded for each input; and whether somebody interrupted the
-    search."""
+    """A proof for every input, at least as good as the one given.
+
+    Points where the mean network was seen to fail, by input; the domains bounded for each input;
+    and whether somebody interrupted the search.
+    """
 
     proofs: list[Proof]
     counterexamples: dict[int, Tensor]
@@ -123,8 +125,9 @@ def refine(
     limits: Limits,
     observe: Callable[[Tensor], None] | None = None,
 ) -> Refined:
-    """Better proofs where rows still fail noticeably, within the limits; an interrupt ends the
-    search, not the proof.
+    """Better proofs where rows still fail noticeably, within the limits.
+
+    An interrupt ends the search, not the proof.
 
     observe: called after every round with the lower bounds [B] so far.
     """
@@ -160,9 +163,8 @@ class _Search:
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)
         splittable = (self.base.open < self.base.width).any(1)
-        worth = (
-            self.given < 1 - self.traced.charge - limits.precision
-        )  # what is charged cannot be gained by branching
+        # What is charged cannot be gained by branching.
+        worth = self.given < 1 - self.traced.charge - limits.precision
         self.active = splittable & (self.margins > 0) & worth
         self.nodes: Nodes | None = None
 

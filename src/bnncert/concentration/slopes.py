@@ -19,8 +19,10 @@ ITERATES, RATE = 21, 0.1
 
 
 def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Functional]:
-    """Lower slopes [B, R, n] by position of the activation, and the rows' functional with them; of
-    all iterates each row keeps its best."""
+    """Lower slopes [B, R, n] by position of the activation, and the rows' functional with them.
+
+    Of all iterates each row keeps its best.
+    """
     climbing: dict[int, Climbing] = {}
     for k, layer in enumerate(traced.network.layers):
         step = traced.steps[k]

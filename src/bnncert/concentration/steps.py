@@ -33,8 +33,10 @@ MEAN_OF_HALF_NORMAL = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, eq=False)
 class NoisyLinear:
-    """A linear layer with Gaussian weights, and the box in which its input lies; `region` when that
-    is the input."""
+    """A linear layer with Gaussian weights, and the box in which its input lies.
+
+    `region` when that is the input.
+    """
 
     layer: Linear
     shape: Shape
@@ -101,8 +103,10 @@ class NoisyLinear:
         return torch.minimum(reach, ball)
 
     def _kernel_reach(self, rows: Tensor) -> Tensor:
-        """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))²; the first may cancel, and its rounding is
-        charged to the second."""
+        """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))².
+
+        The first may cancel, and its rounding is charged to the second.
+        """
         if not isinstance(self.layer, Conv2d) or self.noise.variance is None:
             raise TypeError("only convolutions have kernels")
         center = (self.h.lower + self.h.upper) / 2

@@ -26,8 +26,10 @@ def probability(charge: Tensor, rows: Functional) -> Tensor:
 
 
 def row_failures(rows: Functional) -> Tensor:
-    """q_r [B, R] of the theorem, rounded up; comparisons are written so that NaN counts as
-    failure."""
+    """q_r [B, R] of the theorem, rounded up.
+
+    Comparisons are written so that NaN counts as failure.
+    """
     noisy = normal_tail_up(rows.value / rows.lipschitz)
     kept = torch.where(rows.value >= 0, noisy, 1.0)
     certified = torch.where(rows.lipschitz > 0, kept, 1.0)

@@ -76,7 +76,7 @@ def trace(
     t: float | Tensor,
     known: Prefix | None = None,
 ) -> Trace:
-    """Hidden intervals at threshold t (or one an input, [B]), each side of each neuron charged
+    """Hidden intervals at threshold t (or one per input, [B]), each side of each neuron charged
     Q(t)."""
     known = known or prefix(network, posterior, region)
     thresholds = torch.as_tensor(t, dtype=torch.float64, device=region.center.device)

@@ -30,8 +30,9 @@ SAMPLED = 4  # networks whose counterexamples are tried beside the mean network'
 def refute(
     problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
 ) -> list[Refutation | None]:
-    """A certified upper bound for every input where an attack breaks the mean network; None
-    elsewhere.
+    """A certified upper bound for every input where an attack breaks the mean network.
+
+    None elsewhere.
 
     start: points [B, *shape] near the regions from which attacks go on too.
     """
@@ -76,9 +77,8 @@ def counterexamples(
     networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
     inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
     attack = pgd(problem, networks, inside, seed=seed)
-    margins = problem.specification.margins(
-        problem.network.forward(posterior.mean, attack.points)
-    )  # [S, B, R]
+    # [S, B, R]
+    margins = problem.specification.margins(problem.network.forward(posterior.mean, attack.points))
     smallest, rows = margins.min(-1)
     worst = smallest.argmin(0)
     inputs = torch.arange(len(problem), device=worst.device)

@@ -44,8 +44,10 @@ class Growth:
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺]; draw None: the
-    posterior's centre."""
+    """A box proved safe for one input: [center - steps v⁻, center + steps v⁺].
+
+    Draw None: the posterior's centre.
+    """
 
     draw: int | None
     center: Tensor

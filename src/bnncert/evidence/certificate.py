@@ -141,8 +141,10 @@ def certificate_for(
     evidence: Evidence,
     found: Found,
 ) -> Certificate:
-    """The claim about one input with everything a checker needs beside the posterior; digests: of
-    the architecture and of the posterior."""
+    """The claim about one input with everything a checker needs beside the posterior.
+
+    digests: of the architecture and of the posterior.
+    """
     written = write(evidence)
     parts = [*digests, spec.digest]
     names = (ARCHITECTURE, POSTERIOR, SPECIFICATION, PROBLEM)

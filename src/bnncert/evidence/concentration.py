@@ -148,9 +148,8 @@ def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[
     """Threshold and slopes: the proof as JSON, the slopes among the tensors."""
     for name in SLOPES:
         for k, slopes in getattr(proof, name).items():
-            tensors[f"{prefix}{name}{k}"] = (
-                slopes.clone()
-            )  # not a view that keeps its whole batch alive
+            # Not a view that keeps its whole batch alive.
+            tensors[f"{prefix}{name}{k}"] = slopes.clone()
     for k, chosen in proof.refined.items():
         tensors[f"{prefix}{REFINED}{k}"] = chosen.to(torch.int8)
     return {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes)}

@@ -1,5 +1,7 @@
-"""Experiments: the paper's table and figures, then ours. Each gives rows and a figure drawn from
-them."""
+"""Experiments: the paper's table and figures, then ours.
+
+Each gives rows and a figure drawn from them.
+"""
 
 from bnncert.experiments.cnn import CNN
 from bnncert.experiments.epsilon import EPSILON

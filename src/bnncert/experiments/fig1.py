@@ -1,5 +1,7 @@
-"""The paper's Figure 1: f(x) = ReLU(w2 ReLU(w1 x)), w ~ N(0, 1)², X = {1}, safe iff y <= 1; λ = 1,
-four samples."""
+"""The paper's Figure 1: f(x) = ReLU(w2 ReLU(w1 x)), w ~ N(0, 1)², X = {1}, safe iff y <= 1.
+
+λ = 1, four samples.
+"""
 
 from __future__ import annotations
 

@@ -60,8 +60,10 @@ def _covered(setting: Setting) -> list[Row]:
 
 
 def _image(problem: Problem) -> int:
-    """The first image whose box carries some mass but not all of it; else any mass; else one the
-    mean gets right."""
+    """The first image whose box carries some mass but not all of it.
+
+    Failing that, one with any mass, or one the mean gets right.
+    """
     masses = [result.lower for result in certify(problem, BOX_METHODS["PIE"], seed=SEED)]
     right: list[int] = (~problem.misclassified()).nonzero().flatten().tolist()
     partly = [i for i, mass in enumerate(masses) if 0.01 < mass < 0.999]

@@ -1,5 +1,7 @@
-"""The paper's Figure 4: iterations until PIE's maximum. Iteration j tries the box of half-width jλσ
-around the mean."""
+"""The paper's Figure 4: iterations until PIE's maximum.
+
+Iteration j tries the box of half-width jλσ around the mean.
+"""
 
 from __future__ import annotations
 

@@ -18,12 +18,10 @@ def cells(_: Setting) -> list[Cell]:
 
 
 def _rows() -> list[Row]:
-    x = np.clip(
-        np.random.default_rng(0).normal(-0.3, 0.6, INPUTS), 0, 1
-    )  # mostly dark, like an image
-    each = (
-        -np.expm1(np.log1p(-FAILURE) / INPUTS) / 2
-    )  # one tail of one weight, so that all hold together
+    # Mostly dark, like an image.
+    x = np.clip(np.random.default_rng(0).normal(-0.3, 0.6, INPUTS), 0, 1)
+    # One tail of one weight, so that all hold together.
+    each = -np.expm1(np.log1p(-FAILURE) / INPUTS) / 2
     sd = SIGMA * float(np.linalg.norm(x))
     reaches = {"gaussian_reach": float(norm.isf(FAILURE / 2)) * sd}
     return [

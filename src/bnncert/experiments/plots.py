@@ -75,8 +75,10 @@ def draw_lines(
     logarithmic: str = "",
     joined: bool = True,
 ) -> Figure:
-    """One line a name through its points, or the points alone; `logarithmic` names the axes that
-    are ("x", "xy")."""
+    """One line a name through its points, or the points alone.
+
+    `logarithmic` names the axes that are ("x", "xy").
+    """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axis = figure.subplots()
     for k, (name, points) in enumerate(lines.items()):

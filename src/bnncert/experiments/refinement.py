@@ -24,9 +24,11 @@ FACTOR, SECONDS, NODES = 4, 60.0, 10**6
 
 @dataclass(frozen=True)
 class Closing:
-    """Mean bounds in percent by the seconds after which they were known; domains bounded, and
-    seconds of search; for each input the point [B, *shape] of its certified upper bound, the clean
-    input where there is none."""
+    """Mean bounds in percent by the seconds after which they were known.
+
+    Also the domains bounded, and seconds of search; for each input the point [B, *shape] of its
+    certified upper bound, the clean input where there is none.
+    """
 
     history: list[tuple[float, float, float]]
     domains: int

@@ -69,8 +69,10 @@ class Experiment:
 def run(
     name: str, experiment: Experiment, setting: Setting, folder: Path, keep: bool = False
 ) -> list[Row]:
-    """Everything the experiment writes; the rows are returned. With `keep` a finished one is not
-    run again."""
+    """Everything the experiment writes; the rows are returned.
+
+    With `keep` a finished one is not run again.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

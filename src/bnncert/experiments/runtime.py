@@ -17,7 +17,7 @@ from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import PAPER, Subject, subjects
 from bnncert.model.box import Box
 
-REPEATS, CALLS = 5, 50  # bound calls an image, as everywhere
+REPEATS, CALLS = 5, 50  # bound calls per image, as everywhere
 
 
 def cells(setting: Setting) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""Seconds an image against the size of the network: 784 inputs, ten outputs, untrained weights, σ =
+"""Seconds per image against the size of the network: 784 inputs, ten outputs, untrained weights, σ =
 1e-4, ε = 0.001."""
 
 from __future__ import annotations

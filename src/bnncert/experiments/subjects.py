@@ -54,17 +54,17 @@ PAPER = {
     "2x150": Published(92, 54, 0.001, 49.8, 54.9, 56.4),
     "cnn": Published(72, 2, 0.0, 22.0, 27.1, 35.6),
 }
-BOX_METHODS: dict[
-    str, Sampling | PIE | GIE
-] = {  # one box around the posterior mean, at most 50 bound calls
+# One box around the posterior mean, at most 50 bound calls.
+BOX_METHODS: dict[str, Sampling | PIE | GIE] = {
     "sampling": Sampling(samples=1, step=5.0),
     "PIE": PIE(samples=1),
     "GIE": GIE(samples=1),
 }
+# Where MNIST is out of reach: the shipped network, and a radius that divides the methods.
 DIGITS = (
     "digits",
     0.02,
-)  # where MNIST is out of reach: the shipped network, and a radius that divides the methods
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +95,10 @@ class Subject:
 
 
 def subjects(setting: Setting, names: Sequence[str] = tuple(PAPER)) -> list[Subject]:
-    """Those of the networks that are at hand; the others are named on standard error with what to
-    do."""
+    """Those of the networks that are at hand.
+
+    The others are named on standard error with what to do.
+    """
     found = [subject for name in names if (subject := _subject(setting, name))]
     if not found and setting.quick and setting.published is None:
         _say("MNIST is out of reach: using the digits network")
@@ -177,7 +179,7 @@ def _tried(name: str) -> Dataset | InputError:
 
 
 def certified(problem: Problem, method: Method) -> dict[str, float]:
-    """Mean lower and upper bounds in percent, and seconds an input."""
+    """Mean lower and upper bounds in percent, and seconds per input."""
     results = certify(problem, method, seed=SEED)
     lower, upper, seconds = (
         sum(getattr(result, field) for result in results) / len(results)

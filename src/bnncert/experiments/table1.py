@@ -1,10 +1,9 @@
-"""The paper's Table 1: accuracy, and mean certified P_safe of sampling, PIE and GIE; then ours, and
-what is possible.
+"""The paper's Table 1: accuracy, and mean certified P_safe of sampling, PIE and GIE.
 
-Box methods: λ = 0.5, the posterior mean as centre, at most 50 bound calls an image; "as published"
-with forward linear bounds of the logits apart, and GIE growing by 1 + ρ only where the gradient is
-0. Other centres add at most 1e-7 each: their boxes carry no mass. Sampling takes the best width of
-a grid.
+Then our bounds, and what is possible. Box methods: λ = 0.5, the posterior mean as centre, at most
+50 bound calls per image; "as published" with forward linear bounds of the logits apart, and GIE
+growing by 1 + ρ only where the gradient is 0. Other centres add at most 1e-7 each: their boxes
+carry no mass. Sampling takes the best width of a grid.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ def cells(setting: Setting) -> list[Cell]:
             "accuracy": partial(_accuracy, subject, setting),
             "ceiling": partial(_ceiling, subject, setting),
         }
-        forward = not any(
-            isinstance(layer, Conv2d) for layer in subject.network.layers
-        )  # it knows dense layers only
+        # It knows dense layers only.
+        forward = not any(isinstance(layer, Conv2d) for layer in subject.network.layers)
         widths = WIDTHS[1:3] if setting.quick else WIDTHS
         for name, bound in (
             ({"sampling as published": "lbp-forward"} if forward else {}) | {"sampling": "lbp"}

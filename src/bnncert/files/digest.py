@@ -9,9 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 from torch import Tensor
 
-ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), allow_nan=False
-)  # making one takes as long as using it
+# Making one takes as long as using it.
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_json(value: object) -> str:

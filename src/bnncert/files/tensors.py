@@ -35,8 +35,10 @@ def tensor_bytes(header: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
 
 
 def read_tensors(path: Path, schema: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors of a file of the given schema; it may lie in a bundle, as
-    `bundle.zip/name`."""
+    """Header and tensors of a file of the given schema.
+
+    It may lie in a bundle, as `bundle.zip/name`.
+    """
     try:
         metadata, tensors = _read_bundled(path) if path.parent.is_file() else _read(path)
         header = json.loads(metadata.get(KEY, "null"))

@@ -68,8 +68,9 @@ def load_posterior(path: str | Path) -> tuple[Network, Posterior]:
 def save_posterior(
     path: str | Path, network: Network, posterior: Posterior, notes: dict[str, object] | None = None
 ) -> None:
-    """Write a native `.safetensors` file; `notes` (how it was trained, say) travel along and mean
-    nothing to us.
+    """Write a native `.safetensors` file.
+
+    `notes` (how it was trained, say) travel along and mean nothing to us.
 
     >>> import torch
     >>> from tempfile import TemporaryDirectory

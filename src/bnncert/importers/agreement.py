@@ -38,11 +38,12 @@ def check_agreement(
         generator=torch.Generator().manual_seed(0),
     )
     logits = reading.network.forward(center, x)
+    # A softmax at the end was left out.
     expected = (
         logits,
         logits.log_softmax(-1),
         logits.softmax(-1),
-    )  # a softmax at the end was left out
+    )
     reason = ""
     for dtype, tolerance in TOLERANCE.items():
         try:
@@ -71,9 +72,8 @@ def _close(found: object, expected: Tensor, tolerance: float) -> bool:
 def _at_means(module: nn.Module, x: Tensor, spreads: Collection[str]) -> object:
     """The module's output, in evaluation mode, with the tensors called `spreads` at NO_SPREAD."""
     tensors = own_parameters(module) | dict(module.named_buffers(remove_duplicate=False))
-    copies = {
-        id(value): _copy(value, x.dtype) for value in tensors.values()
-    }  # tied tensors stay tied
+    # Tied tensors stay tied.
+    copies = {id(value): _copy(value, x.dtype) for value in tensors.values()}
     copies |= {
         id(tensors[name]): torch.full_like(copies[id(tensors[name])], NO_SPREAD) for name in spreads
     }

@@ -30,12 +30,11 @@ class Convention:
     weights: tuple[str, ...] = ("weight",)
 
     def names(self, part: str, present: Collection[str]) -> tuple[str, str] | None:
-        """Names of the mean and the spread of "weight" or "bias" among a layer's tensors; None if
-        it has neither.
+        """Names of the mean and the spread of "weight" or "bias" among a layer's tensors.
 
-        Layers that draw through a sampler of their own hold each tensor twice. The two are one
-        until the layer is moved or cast; from then on it may be that the sampler's alone is
-        trained, and it is always what is drawn from.
+        None if it has neither. Layers that draw through a sampler of their own hold each tensor
+        twice. The two are one until the layer is moved or cast; from then on it may be that the
+        sampler's alone is trained, and it is always what is drawn from.
         """
         for name in self.weights if part == "weight" else (part,):
             own = self.mean.format(name), self.spread.format(name)

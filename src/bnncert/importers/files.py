@@ -26,8 +26,10 @@ FORMATS = (*LIBRARIES, *WHOLE, ONNX)
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a `state_dict` does not say (an ONNX file lacks `std` alone); None leaves it to the
-    format's default."""
+    """What a `state_dict` does not say (an ONNX file lacks `std` alone).
+
+    None leaves it to the format's default.
+    """
 
     activation: str | None = None
     input_shape: Sequence[int] | None = None

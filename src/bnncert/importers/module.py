@@ -51,11 +51,11 @@ ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
 def read(
     module: nn.Module, input_shape: Sequence[int] | None = None, dropout: bool = False
 ) -> Reading:
-    """The network that the module computes in evaluation mode; an `InputError` names what cannot be
-    read.
+    """The network that the module computes in evaluation mode.
 
-    `input_shape` (without the batch) is needed only where a convolution or a pool comes first.
-    Dropouts are left out, with a warning unless `dropout` says that the caller puts them back.
+    An `InputError` names what cannot be read. `input_shape` (without the batch) is needed only
+    where a convolution or a pool comes first. Dropouts are left out, with a warning unless
+    `dropout` says that the caller puts them back.
     """
     steps = _without_softmax(chain(module))
     first = _first_shape(steps) if input_shape is None else tuple(int(size) for size in input_shape)

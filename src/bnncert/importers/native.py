@@ -58,8 +58,10 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
 
 
 def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str, Tensor]:
-    """Every parameter of every field by name; a factor [n, k] as [k, *its shape], samples [S, n] as
-    [S, *its shape]."""
+    """Every parameter of every field by name.
+
+    A factor [n, k] as [k, *its shape], samples [S, n] as [S, *its shape].
+    """
     if isinstance(posterior, Mixture):
         parts = (
             _named(network, component, f"{i}.") for i, component in enumerate(posterior.components)

@@ -127,8 +127,10 @@ def _load(path: Path) -> Any:
 
 
 def _walk(graph: Any) -> Chain:
-    """From the one input to the one output; every node takes the activation of the node before
-    it."""
+    """From the one input to the one output.
+
+    Every node takes the activation of the node before it.
+    """
     constants = {tensor.name: _array(tensor) for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1 or len(graph.output) != 1:

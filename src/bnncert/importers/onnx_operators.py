@@ -32,18 +32,21 @@ from bnncert.model.layers import (
     output_shape,
 )
 
+# Defaults are single floats, as attributes are.
 SLOPE, EPSILON = (
     float(np.float32(0.01)),
     float(np.float32(1e-5)),
-)  # defaults are single floats, as attributes are
+)
 MOST = 2**28  # entries of an activation or of a constant that is computed
 Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator on the activation, which is operand number `position`; the others are constants
-    or absent."""
+    """An operator on the activation, which is operand number `position`.
+
+    The others are constants or absent.
+    """
 
     operator: str
     name: str
@@ -68,8 +71,10 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """x -> scale x + shift, elementwise on one input's shape, for the next linear layer; `name` is
-    its node's."""
+    """x -> scale x + shift, elementwise on one input's shape, for the next linear layer.
+
+    `name` is its node's.
+    """
 
     name: str
     scale: Array

@@ -71,8 +71,10 @@ def _parameters(net: nn.Module) -> list[str]:
 
 
 def _paths(sites: Collection[str], parameters: Collection[str]) -> dict[str, str]:
-    """Which site is which parameter; `net` may be a part of the model, whose path then precedes the
-    parameters'."""
+    """Which site is which parameter.
+
+    `net` may be a part of the model, whose path then precedes the parameters'.
+    """
     prefixes = {
         site.removesuffix(name)
         for site in sites

@@ -92,8 +92,10 @@ def head(group: Group) -> str:
 
 
 def normal_form(formula: str | Group, names: Container[str], line: int) -> Formula:
-    """The cases of a formula over the declared names; none if it is false, one without inequalities
-    if it is true."""
+    """The cases of a formula over the declared names.
+
+    None if it is false, one without inequalities if it is true.
+    """
     if isinstance(formula, str):
         raise refusal(
             line,

@@ -36,8 +36,10 @@ BESIDE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A layer in the file: its path, its tensors by their names in it, and their convention; None
-    if it is plain."""
+    """A layer in the file: its path, its tensors by their names in it, and their convention.
+
+    None if it is plain.
+    """
 
     path: str
     tensors: dict[str, Tensor]

@@ -28,8 +28,10 @@ class StateDict:
 
 
 def load_state_dict(path: str | Path) -> StateDict:
-    """The tensors of a `.safetensors` file or of a `.pt` / `.pth` that torch.save wrote; nothing in
-    it is executed."""
+    """The tensors of a `.safetensors` file or of a `.pt` / `.pth` that torch.save wrote.
+
+    Nothing in it is executed.
+    """
     path = Path(path)
     if path.suffix not in (".safetensors", ".pt", ".pth"):
         raise InputError(

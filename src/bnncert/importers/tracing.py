@@ -76,12 +76,13 @@ FUNCTIONS: dict[object, Callable[..., nn.Module]] = {
     functional.max_pool2d: nn.MaxPool2d,
     functional.avg_pool2d: nn.AvgPool2d,
 }
+# Arguments that do not change the values.
 IRRELEVANT = (
     "inplace",
     "_stacklevel",
     "dtype",
     "return_indices",
-)  # arguments that do not change the values
+)
 KNOWN = (
     nn.Linear,
     nn.Conv2d,
@@ -153,9 +154,8 @@ def _trace(module: nn.Module) -> fx.Graph:
     with undisturbed(module):
         try:
             return Tracer().trace(module, concrete_args=defaults or None)
-        except (
-            Exception
-        ) as error:  # the forward is the user's: what it cannot do with a symbol has no one type
+        # The forward is the user's: what it cannot do with a symbol has no one type.
+        except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
                 f"{_title('', module)} cannot be read ({reason}); "
@@ -199,8 +199,10 @@ def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None,
 
 
 def _returns_divergence(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
-    """A Bayesian layer, whose output may be a tuple with the divergence; of any other x[0] is the
-    first example."""
+    """A Bayesian layer, whose output may be a tuple with the divergence.
+
+    Of any other x[0] is the first example.
+    """
     return (
         node.op == "call_module"
         and convention_of(own_parameters(modules[str(node.target)])) is not None

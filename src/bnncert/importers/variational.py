@@ -69,8 +69,10 @@ def posterior_of(reading: Reading, tensors: Values, std: Std | None = None) -> N
 
 
 def parameterisation(reading: Reading) -> dict[str, str]:
-    """Which libraries' layers there are, and how their spreads became standard deviations; for a
-    file's notes."""
+    """Which libraries' layers there are, and how their spreads became standard deviations.
+
+    It is written into a file's notes.
+    """
     found = {
         source.convention for source in reading.sources.values() if source.convention is not None
     }
@@ -82,8 +84,10 @@ def parameterisation(reading: Reading) -> dict[str, str]:
 
 
 def _given(sources: Sequence[Source], std: Std | None) -> Mapping[str, float | Tensor]:
-    """The standard deviations the caller gives, by name; every name must be that of a parameter
-    without its own."""
+    """The standard deviations the caller gives, by name.
+
+    Every name must be that of a parameter without its own.
+    """
     plain = [str(source.name) for source in sources if source.convention is None]
     if std is None:
         return {}

@@ -46,9 +46,9 @@ from bnncert.model.specification import Region, Specification, explicit_box
 
 LARGEST = 32 * 2**20  # bytes of a file
 MOST_ENTRIES = 2**24  # of all input boxes together
-REACH = (
-    2.0**20
-)  # times its size in the middle of the box, an output may grow where a row's coefficients were rounded
+# Times its size in the middle of the box, an output may grow where a row's coefficients were
+# rounded.
+REACH = 2.0**20
 WAYS = (-math.inf, math.inf)  # in which the ends of a box are rounded
 VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,7})")
 IGNORED = ("set-logic", "set-info", "set-option")
@@ -60,16 +60,15 @@ ROUNDED_ROWS = (
 )
 ROUNDED_BOX = "an input interval cannot be written in floats: a slightly larger one is certified"
 
-Open: TypeAlias = dict[
-    int, tuple[Fraction | None, Fraction | None]
-]  # intervals that may still lack an end
+# Intervals that may still lack an end.
+Open: TypeAlias = dict[int, tuple[Fraction | None, Fraction | None]]
 Closed: TypeAlias = tuple[tuple[Fraction, Fraction], ...]
 Case: TypeAlias = tuple[Closed, tuple[list[Inequality], ...]]
 
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """No counterexample exists if every specification, one an input box, is safe.
+    """No counterexample exists if every specification, one per input box, is safe.
 
     exact: whether the converse holds too. If not, lower bounds of P_safe stay valid and upper
     bounds do not; `notes` say why.
@@ -109,8 +108,9 @@ class Row:
 
 
 def load_vnnlib(path: str | Path, network: Network, weights: Tensor) -> Query:
-    """The file's question about `network`; the network `weights` (the mean, say) chooses among
-    conjuncts.
+    """The file's question about `network`.
+
+    The network `weights` (the mean, say) chooses among conjuncts.
 
     >>> from tempfile import TemporaryDirectory
     >>> from bnncert import mlp
@@ -146,8 +146,10 @@ def _read(path: Path) -> str:
 
 
 def parse(text: str) -> Property:
-    """Inputs, outputs and counterexamples of a file; an `InputError` with its line for anything
-    else."""
+    """Inputs, outputs and counterexamples of a file.
+
+    An `InputError` with its line for anything else.
+    """
     declared: set[str] = set()
     asserted: list[Formula] = []
     line = 1

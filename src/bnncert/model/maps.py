@@ -33,14 +33,18 @@ from bnncert.model.layers import (
 def apply(
     layer: Layer, parameters: Sequence[Tensor], inputs: Sequence[Tensor], shape: Shape
 ) -> Tensor:
-    """The layer at inputs [..., batch, *shape]; parameters may carry leading dimensions that
-    broadcast."""
+    """The layer at inputs [..., batch, *shape].
+
+    Parameters may carry leading dimensions that broadcast.
+    """
     return rule_for(FORWARD, layer)(layer, parameters, inputs, shape)
 
 
 def through(layer: Linear, weights: Tensor, x: Tensor) -> Tensor:
-    """The layer without its bias at x [..., batch, *shape]; weights may carry leading dimensions
-    that broadcast."""
+    """The layer without its bias at x [..., batch, *shape].
+
+    Weights may carry leading dimensions that broadcast.
+    """
     return rule_for(THROUGH, layer)(layer, weights, x)
 
 
@@ -48,7 +52,7 @@ def pull(layer: Linear, weights: Tensor, rows: Tensor, shape: Shape) -> Tensor:
     """rows [B or 1, R, *outputs] as rows before the layer [B or 1, R, *shape]: rows·(W h) =
     pulled·h.
 
-    A dense layer's weights may be one an input, [B, in, out].
+    A dense layer's weights may be one per input, [B, in, out].
     """
     return rule_for(PULL, layer)(layer, weights, rows, shape)
 
@@ -59,7 +63,7 @@ def fan(layer: Linear) -> int:
 
 
 def spread_bias(layer: Linear, bias: Tensor, shape: Shape) -> Tensor:
-    """A bias [..., channels] as one number an output [..., *outputs], for the layer's input
+    """A bias [..., channels] as one number per output [..., *outputs], for the layer's input
     shape."""
     if isinstance(layer, Conv2d):
         return bias[..., None, None].expand(*bias.shape, *output_shape(layer, shape)[1:])

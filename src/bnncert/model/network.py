@@ -168,8 +168,10 @@ class Network:
         return sum(math.prod(shape) for shape in self.parameters.values())
 
     def split(self, weights: Tensor) -> list[tuple[Tensor, ...]]:
-        """Views of a flat vector [..., size] as each layer's parameters; empty for layers without
-        any."""
+        """Views of a flat vector [..., size] as each layer's parameters.
+
+        Empty for layers without any.
+        """
         parts: list[tuple[Tensor, ...]] = []
         start = 0
         for layer in self.layers:

@@ -75,8 +75,10 @@ class Problem:
         )
 
     def misclassified(self) -> Tensor:
-        """Which inputs the central network already gets wrong, [B]; none where there are no
-        labels."""
+        """Which inputs the central network already gets wrong, [B].
+
+        None where there are no labels.
+        """
         labels = self.specification.labels
         if labels is None:
             return torch.zeros(len(self), dtype=torch.bool, device=self.specification.rows.device)

@@ -92,7 +92,9 @@ class Region:
 
     def minimiser(self, rows: Tensor) -> Tensor:
         """Where in the region rows·x [B, *shape] is small: its minimum, but for clipping of a ball.
-        Not certified."""
+
+        Not certified.
+        """
         corner = torch.where(rows > 0, self.box.lower, self.box.upper)
         if self.is_box:
             return corner
@@ -106,8 +108,9 @@ class Region:
 
 
 def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = None) -> Region:
-    """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given; the box is
-    rounded outward.
+    """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given.
+
+    The box is rounded outward.
 
     >>> x = torch.tensor([[0.5, 0.5], [0.2, 0.8]]).double()
     >>> ball(x, eps=0.1, norm="l2").eps
@@ -213,8 +216,10 @@ class Specification:
         return digest({"norm": region.norm, "clip": region.clip}, arrays)
 
     def targets(self) -> list[int | None]:
-        """The rival of each input, where there is but one of several; None where there are no
-        labels or all rivals."""
+        """The rival of each input, where there is but one of several.
+
+        None where there are no labels or all rivals.
+        """
         if self.labels is None or self.rows.shape[1] > 1 or self.rows.shape[2] == 2:
             return [None] * len(self)
         return [int(rival) for rival in self.rows[:, 0].argmin(-1)]
@@ -236,7 +241,7 @@ def class_robust(
     """
     labels = torch.as_tensor(labels).to(region.center.device).reshape(-1)
     if len(labels) != len(region):
-        raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label an input")
+        raise InputError(f"{len(labels)} labels for {len(region)} inputs; give one label per input")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"labels are {labels.dtype}; give whole numbers")
     labels = labels.to(torch.int64)
@@ -282,8 +287,9 @@ def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
 def output_interval(
     region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
 ) -> Specification:
-    """low <= y_output <= high, certified strictly; low and high are numbers or one value an
-    input.
+    """low <= y_output <= high, certified strictly.
+
+    `low` and `high` are numbers or one value per input.
 
     >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
     >>> spec = output_interval(region, low=-1.0, high=2.0)
@@ -306,12 +312,12 @@ def output_interval(
 
 
 def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
-    """A number for all inputs or one an input, as [B]."""
+    """A number for all inputs or one per input, as [B]."""
     values = torch.as_tensor(value, dtype=torch.float64).to(like.device)
     if values.shape not in ((), (1,), (len(like),)):
         raise InputError(
             f"{name} has shape {tuple(values.shape)} for {len(like)} inputs; "
-            "give one number, or one an input"
+            "give one number, or one per input"
         )
     return values.expand(len(like))
 

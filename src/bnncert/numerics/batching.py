@@ -11,9 +11,8 @@ import torch
 from bnncert.errors import InputError
 
 T = TypeVar("T")
-CPU_BUDGET = (
-    96 * 2**20
-)  # bytes of working tensors; the allocator's peak stays within about twice this
+# Bytes of working tensors; the allocator's peak stays within about twice this.
+CPU_BUDGET = 96 * 2**20
 
 
 def memory_budget(device: torch.device) -> int:
@@ -35,8 +34,10 @@ def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice
 def in_batches(
     compute: Callable[[slice], T], length: int, bytes_each: int, device: torch.device
 ) -> list[T]:
-    """compute over all of range(length), slice by slice and in order; a slice that does not fit is
-    halved."""
+    """compute over all of range(length), slice by slice and in order.
+
+    A slice that does not fit is halved.
+    """
     results: list[T] = []
     pending = list(slices(length, bytes_each, device))[::-1]
     while pending:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import ctypes
 import sys
 
+# Mallopt's names for: a block of its own from here on, give back from here on.
 MMAP_THRESHOLD, TRIM_THRESHOLD = (
     -3,
     -1,
-)  # mallopt's names for: a block of its own from here on, give back from here on
+)
 LARGEST_KEPT, MOST_KEPT = 2**30, 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """For our own programs: it holds for the whole process. Whether there is such an allocator to
-    tell."""
+    """Tell the allocator, if there is such a one, and return whether there is.
+
+    This is for our own programs: it holds for the whole process.
+    """
     if sys.platform != "linux":
         return False
     try:

@@ -14,16 +14,13 @@ import torch
 from torch import Tensor
 
 UNIT = 2.0**-53
-TINY = (
-    2.0**-1000
-)  # stands for every underflow error; below any number that matters, far above the subnormals
+# Stands for every underflow error; below any number that matters, far above the subnormals.
+TINY = 2.0**-1000
 
-ALLOWANCE = (
-    2.0**-26
-)  # of p(1 - p): what a claim gives away beyond the rounding of its own computation
-MEAN_ALLOWANCE = (
-    2.0**-42
-)  # of the magnitudes that a mean is a sum of: means have no scale of their own
+# Of p(1 - p): what a claim gives away beyond the rounding of its own computation.
+ALLOWANCE = 2.0**-26
+# Of the magnitudes that a mean is a sum of: means have no scale of their own.
+MEAN_ALLOWANCE = 2.0**-42
 LEAST = 2.0**-900  # of a probability worth claiming
 
 

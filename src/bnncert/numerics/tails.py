@@ -11,9 +11,8 @@ from torch import Tensor
 from bnncert.numerics.rounding import TINY, UNIT
 
 ARGUMENT = 8 * UNIT  # (bound - centre) / scale / sqrt(2): four roundings, taken twice over
-SPECIAL = (
-    64 * UNIT
-)  # erf, erfc and exp of any vendor: at most 5 ulp documented, taken six times over
+# Erf, erfc and exp of any vendor: at most 5 ulp documented, taken six times over.
+SPECIAL = 64 * UNIT
 
 
 def normal_tail(z: Tensor) -> Tensor:

@@ -19,8 +19,9 @@ LARGEST = 2.0**500  # of a parameter: differences of two stay finite, and so do 
 
 
 class Posterior(ABC):
-    """A distribution over weight vectors of length `size`; its dataclass fields are tensors
-    [size].
+    """A distribution over weight vectors of length `size`.
+
+    Its dataclass fields are tensors [size].
 
     >>> from bnncert.posteriors import Normal
     >>> posterior = Normal(torch.zeros(3).double(), torch.ones(3).double())

@@ -16,8 +16,9 @@ from bnncert.posteriors.base import LARGEST, Posterior
 
 @dataclass(frozen=True, eq=False)
 class Empirical(Posterior):
-    """P(w = samples[s]) = 1 / S for each of the S rows of samples [S, n]; a row that occurs twice
-    counts twice.
+    """P(w = samples[s]) = 1 / S for each of the S rows of samples [S, n].
+
+    A row that occurs twice counts twice.
 
     >>> ensemble = Empirical(torch.tensor([[0.0, 1.0], [0.2, 1.1], [0.1, 0.8]]).double())
     >>> ensemble.size, len(ensemble.samples)

@@ -157,8 +157,10 @@ class Mixture(Posterior):
 
 
 def gaussian_parts(posterior: Posterior) -> tuple[tuple[float, ...], tuple[Gaussian, ...]] | None:
-    """Weights and components, one of weight 1 unless it is a mixture; None if it is not made of
-    Gaussians."""
+    """Weights and components, one of weight 1 unless it is a mixture.
+
+    None if it is not made of Gaussians.
+    """
     if isinstance(posterior, Mixture):
         return posterior.weights, posterior.components
     return ((1.0,), (posterior,)) if isinstance(posterior, Gaussian) else None

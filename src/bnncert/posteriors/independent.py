@@ -338,12 +338,12 @@ def _symmetric_logs(
     slack: float,
     tiny: float = TINY,
 ) -> Tensor:
-    """log P(w in [l, u]) per weight for a law symmetric about `center`; positive slack rounds down,
-    negative up.
+    """log P(w in [l, u]) per weight for a law symmetric about `center`.
 
-    With a = (l - center) / scale and b = (u - center) / scale, tail(z) = P(Z > z) and core(z) = P(0
-    < Z < z): a <= 0 <= b gives 1 - tail(-a) - tail(b) when the tails are small, core(-a) + core(b)
-    otherwise; one-sided intervals give tail(near) - tail(far).
+    Positive slack rounds down, negative up. With a = (l - center) / scale and b = (u - center) /
+    scale, tail(z) = P(Z > z) and core(z) = P(0 < Z < z): a <= 0 <= b gives 1 - tail(-a) - tail(b)
+    when the tails are small, core(-a) + core(b) otherwise; one-sided intervals give tail(near) -
+    tail(far).
     """
     argument, tiny = math.copysign(ARGUMENT, slack), math.copysign(tiny, slack)
     a, b = (box.lower - center) / scale, (box.upper - center) / scale

@@ -1,5 +1,7 @@
-"""The HTML report: page on entries; evidence in words, pictures and cross-sections of weight
-space."""
+"""The HTML report: a page of entries.
+
+Entries show evidence in words, pictures and cross-sections of weight space.
+"""
 
 from bnncert.report.page import write_report
 

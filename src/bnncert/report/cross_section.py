@@ -36,11 +36,12 @@ REACH, STEP = 6.0, 0.25  # of the axes, in standard deviations; both exact in bi
 SIDE = 2 * int(REACH / STEP) + 1  # grid points an axis
 # wrong on the clean input, wrong on the other point, right; then the same inside a proved box
 CODES = "abcdef"
+# Standard deviations elsewhere.
 UNITS = {
     "laplace": "scales",
     "student-t": "scales",
     "uniform": "half-widths",
-}  # standard deviations elsewhere
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +114,8 @@ def dangerous_plane(problem: Problem, seed: int) -> Plane | None:
         posterior
     )
     across = noise - (noise @ along) * along
-    if not float(across.norm()) > 1e-9 * float(
-        noise.norm()
-    ):  # one weight alone is random: rounding is left over
+    # One weight alone is random: rounding is left over.
+    if not float(across.norm()) > 1e-9 * float(noise.norm()):
         return None
     return Plane(
         posterior.center,
@@ -194,8 +194,10 @@ def _forward(network: Network, plane: Plane, grid: Tensor, points: Tensor) -> Te
 
 
 def _inside(plane: Plane, grid: Tensor, box: Box) -> Tensor:
-    """Which networks of the grid lie in the box, [P]; only the weights that can leave it there are
-    looked at."""
+    """Which networks of the grid lie in the box, [P].
+
+    Only the weights that can leave it there are looked at.
+    """
     lower, upper = box.lower - plane.center, box.upper - plane.center
     farthest = REACH * (plane.along.abs() + plane.across.abs())
     able = ((farthest > upper) | (-farthest < lower)).nonzero().squeeze(1)

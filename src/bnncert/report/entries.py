@@ -87,8 +87,10 @@ class Entry:
 
 
 def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
-    """What `bnncert check FOLDER --json` printed into check.json, a verdict a result; None without
-    that file."""
+    """What `bnncert check FOLDER --json` printed into check.json, one verdict per result.
+
+    None without that file.
+    """
     path = folder / CHECK
     if not path.is_file():
         return None
@@ -148,8 +150,10 @@ def check_command(folder: Path) -> str:
 def read_entry(
     folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None
 ) -> Entry:
-    """A result with what its certificate shows; with a model, also the cross-section through its
-    weights."""
+    """A result with what its certificate shows.
+
+    With a model, also the cross-section through its weights.
+    """
     if result.certificate is None:
         if (result.lower, result.upper) != (0, 1):
             raise InputError(
@@ -249,11 +253,12 @@ def _inside(folder: Path, name: str) -> Path:
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
+    # A name that no file can have, or links in a circle.
     except (
         OSError,
         ValueError,
         RuntimeError,
-    ):  # a name that no file can have, or links in a circle
+    ):
         inside = False
     if not inside:
         raise InputError(

@@ -24,8 +24,10 @@ FILTERS = (0, 1, 2)  # none, left, up
 
 
 def as_image(x: Tensor) -> Image | None:
-    """A vector of k² or 3k² values, a square, [1, h, w] or [3, h, w] as [h, w, channels]; None for
-    anything else."""
+    """A vector of k² or 3k² values, a square, [1, h, w] or [3, h, w] as [h, w, channels].
+
+    None for anything else.
+    """
     shape = _image_shape(tuple(x.shape))
     if shape is None or min(shape[1:]) < SMALLEST:
         return None
@@ -74,8 +76,10 @@ def _eight_bits(levels: Image) -> Pixels:
 
 
 def shrink(pixels: Pixels, factor: int) -> Pixels:
-    """The mean over squares of factor x factor pixels; the last ones are repeated where the sides
-    do not divide."""
+    """The mean over squares of factor x factor pixels.
+
+    The last ones are repeated where the sides do not divide.
+    """
     if factor == 1:
         return pixels
     missing = [(0, -side % factor) for side in pixels.shape[:2]]

@@ -1,10 +1,9 @@
-"""Result folders: `results.jsonl`, one line an input, and `certificates/`, one file an input;
-`decisions.jsonl` in the place of the former for predictive means.
+"""Result folders: `results.jsonl`, one line per input, and `certificates/`, one file per input.
 
-The run folder of a campaign is one too: its lines name their posteriors, and its certificates lie
-in bundles.
+For predictive means `decisions.jsonl` stands in the place of the former. The run folder of a
+campaign is one too: its lines name their posteriors, and its certificates lie in bundles.
 
-A certificate is named after its input, `000007.safetensors`. With several radii an input it is
+A certificate is named after its input, `000007.safetensors`. With several radii per input it is
 named after its radius too, `000007_0.025.safetensors`: the shortest decimal of a float tells it
 from all others.
 """
@@ -34,11 +33,11 @@ OPTIONAL = {"target": None, "posterior": None}  # what lines of some folders lac
 def result_folder(
     folder: Path, several_radii: bool = False, name: str = RESULTS
 ) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
-    """Gives a function that stores results, or decisions; the folder changes only when the block
-    ends well.
+    """Gives a function that stores results, or decisions.
 
-    Earlier results there are replaced; a folder that holds anything else is refused. several_radii:
-    an input comes once for each of several radii, and certificates are named after both.
+    The folder changes only when the block ends well. Earlier results there are replaced; a folder
+    that holds anything else is refused. several_radii: an input comes once for each of several
+    radii, and certificates are named after both.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -101,8 +100,10 @@ class StoredResult(Answer):
 
 
 def read_results(folder: Path) -> list[StoredResult]:
-    """Every line of the folder's results, checked; an `InputError` names the first that is not
-    one."""
+    """Every line of the folder's results, checked.
+
+    An `InputError` names the first that is not one.
+    """
     path = folder / RESULTS
     if not folder.is_dir():
         raise InputError(

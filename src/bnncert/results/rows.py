@@ -73,8 +73,9 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Result(Answer):
-    """An answer with its certificate, if anything is proved; `estimate` is not certified and enters
-    neither bound.
+    """An answer with its certificate, if anything is proved.
+
+    `estimate` is not certified and enters neither bound.
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp

@@ -22,8 +22,10 @@ MOST = 20  # rows shown there
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Rows(Sequence[Row], Generic[Row]):
-    """Rows in the order of the inputs; interrupted: somebody ended the work, and some inputs have
-    none."""
+    """Rows in the order of the inputs.
+
+    interrupted: somebody ended the work, and some inputs have none.
+    """
 
     rows: tuple[Row, ...]
     interrupted: bool = False
@@ -101,7 +103,7 @@ class _Rows(Sequence[Row], Generic[Row]):
 
 
 class Results(_Rows[Result]):
-    """The certified bounds of P_safe, one row an input.
+    """The certified bounds of P_safe, one row per input.
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -133,7 +135,7 @@ class Results(_Rows[Result]):
 
 
 class Decisions(_Rows[Decision]):
-    """The certified bounds of predictive means, one row an input.
+    """The certified bounds of predictive means, one row per input.
 
     >>> import torch
     >>> from bnncert import Problem, ball, decide, half_space, mlp

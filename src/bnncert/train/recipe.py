@@ -30,7 +30,7 @@ class BayesByBackprop:
     median std of 0.05 on digits and on MNIST. With kl_weight 1, the ELBO itself, a weight that the
     data say nothing about is as wide as the prior.
 
-    Small data sets make few steps an epoch: on digits a learning rate of 1e-2 reaches in 60 epochs
+    Small data sets make few steps per epoch: on digits a learning rate of 1e-2 reaches in 60 epochs
     (held out 0.96) what 1e-3 takes about 200 for, at a median std of 0.14.
     """
 

@@ -1,8 +1,8 @@
-"""The zoo: networks of the paper and others, as recipes; small ones are shipped trained, the rest
-one command away.
+"""The zoo: networks of the paper and others, as recipes.
 
-A recipe is all that training needs: data set, architecture, hyper-parameters, seed. A trained
-posterior carries its recipe, test accuracy and training log in its notes.
+Small ones are shipped trained, the rest one command away. A recipe is all that training needs: data
+set, architecture, hyper-parameters, seed. A trained posterior carries its recipe, test accuracy and
+training log in its notes.
 """
 
 from __future__ import annotations
@@ -115,8 +115,10 @@ def recipe(name: str) -> Recipe:
 def fit_recipe(
     made: Recipe, path: Path, device: str = "cpu", on_epoch: Callable[[Epoch], None] | None = None
 ) -> dict[str, Any]:
-    """Train a network and write its posterior, with its notes, which are returned; an interrupted
-    run goes on."""
+    """Train a network and write its posterior, with its notes, which are returned.
+
+    An interrupted run goes on.
+    """
     if path.suffix != ".safetensors" or not path.parent.is_dir():
         raise InputError(
             f"posterior {str(path)!r} must be a .safetensors file in a folder that exists"
@@ -138,8 +140,10 @@ def fit_recipe(
 
 
 def posterior_path(name: str) -> Path:
-    """The trained posterior: shipped with the package, or trained by the user; an `InputError`
-    where there is none."""
+    """The trained posterior: shipped with the package, or trained by the user.
+
+    An `InputError` where there is none.
+    """
     recipe(name)
     shipped = Path(str(files("bnncert.zoo") / SHIPPED / f"{name}.safetensors"))
     if shipped.is_file():
