@@ -28,6 +28,7 @@ from bnncert.posteriors import Normal
 from scenarios import gaussian
 
 INPUTS = 12
+ITEMS = 2 * INPUTS * 2  # posteriors, inputs, radii
 COMPARED = "posterior, input, spec, method, config, version, status, predicted, lower, upper, bound_calls, member, reason"
 
 

@@ -1,0 +1,359 @@
+"""Architectures of torch modules: the network computes what the module computes, and what cannot be
+read is named."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bnncert import InputError
+from bnncert.importers.module import read
+from bnncert.importers.reading import Reading
+from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
+from scenarios import uniform
+
+IMAGE = (2, 9, 8)
+
+
+def shaken(module: nn.Module, seed: int = 0) -> nn.Module:
+    """The module with statistics and factors of its normalisations that are not 0 and 1, some
+    factors negative."""
+    generator = torch.Generator().manual_seed(seed)
+    for each in module.modules():
+        if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d) and each.running_mean is not None:
+            each.running_mean.copy_(torch.randn(each.num_features, generator=generator))
+            each.running_var.copy_(0.1 + torch.rand(each.num_features, generator=generator))
+            if each.affine:
+                each.weight.data.copy_(torch.randn(each.num_features, generator=generator))
+                each.bias.data.copy_(torch.randn(each.num_features, generator=generator))
+    return module
+
+
+def values(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in module.named_parameters()}
+
+
+def assert_same(module: nn.Module, reading: Reading) -> None:
+    """The network at the module's weights and the module in evaluation agree on random inputs, in
+    float64."""
+    x = uniform(5, *reading.network.input_shape, generator=torch.Generator().manual_seed(1))
+    found = reading.network.forward(reading.flat(values(module)), x)
+    expected = module.double().eval()(x)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+class Functions(nn.Module):
+    """Every way to flatten and every function, in a forward that also returns something else."""
+
+    def __init__(self, flatten: Callable[[Tensor], Tensor] = lambda x: x.flatten(1)) -> None:
+        super().__init__()
+        self.body = nn.ModuleDict(
+            {"conv": nn.Conv2d(2, 3, 3, stride=2, padding=1), "out": nn.Linear(12, 4)}
+        )
+        self.flatten = flatten
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        x = functional.relu(self.body["conv"](x), inplace=True)
+        x = functional.max_pool2d(x, 2)
+        x = functional.avg_pool2d(torch.tanh(x), (1, 1))
+        x = functional.dropout(x, 0.0, training=self.training)
+        x = functional.leaky_relu(self.flatten(x), 0.3).sigmoid()
+        if scale != 1.0:
+            x = scale * x
+        return self.body["out"](x).relu()
+
+
+FLATTENINGS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: x.flatten(1),
+    lambda x: x.flatten(start_dim=1),
+    lambda x: torch.flatten(x, 1),
+    lambda x: x.view(x.size(0), -1),
+    lambda x: x.view(x.size()[0], 12),
+    lambda x: x.reshape(x.shape[0], -1),
+    lambda x: torch.reshape(x, (-1, 12)),
+    lambda x: x.view((-1, 12)),
+    lambda x: x.view(-1, 3, 2, 2).flatten(1),
+]
+
+
+@pytest.mark.parametrize("flatten", FLATTENINGS)
+def test_functions_and_flattenings(flatten: Callable[[Tensor], Tensor]) -> None:
+    module = Functions(flatten)
+    reading = read(module, IMAGE)
+    assert_same(module, reading)
+    kinds = [type(layer).__name__ for layer in reading.network.layers]
+    expected = [
+        "Conv2d",
+        "ReLU",
+        "MaxPool2d",
+        "Tanh",
+        "AvgPool2d",
+        "Flatten",
+        "LeakyReLU",
+        "Sigmoid",
+        "Dense",
+        "ReLU",
+    ]
+    assert kinds == expected
+    assert {name: source.name for name, source in reading.sources.items()} == {
+        "W0": "body.conv.weight",
+        "b0": "body.conv.bias",
+        "W1": "body.out.weight",
+        "b1": "body.out.bias",
+    }
+
+
+def convolutional(bias: bool = True) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Sequential(
+            nn.Conv2d(2, 3, 3, padding="same", bias=bias),
+            nn.Identity(),
+            nn.BatchNorm2d(3),
+            nn.LeakyReLU(0.2),
+        ),
+        nn.AvgPool2d(2),
+        nn.Conv2d(3, 4, (2, 3), stride=(1, 2), padding=(1, 0), bias=bias),
+        nn.BatchNorm2d(4, affine=False),
+        nn.BatchNorm2d(4),
+        nn.Tanh(),
+        nn.MaxPool2d((2, 1), stride=1),
+        nn.Flatten(),
+        nn.Linear(16, 5, bias=bias),
+        nn.BatchNorm1d(5),
+        nn.Sigmoid(),
+        nn.Linear(5, 3, bias=bias),
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_nested_sequences_and_folded_normalisation(bias: bool) -> None:
+    module = shaken(convolutional(bias))
+    module.train()
+    reading = read(module, IMAGE)
+    assert module.training
+    assert all(each.training for each in module.modules())
+    assert_same(module, reading)
+    assert reading.network.layers == (
+        Conv2d(2, 3, (3, 3), (1, 1), (1, 1)),
+        LeakyReLU(0.2),
+        AvgPool2d((2, 2)),
+        Conv2d(3, 4, (2, 3), (1, 2), (1, 0)),
+        Tanh(),
+        MaxPool2d((2, 1), (1, 1)),
+        Flatten(),
+        Dense(16, 5),
+        *reading.network.layers[8:9],
+        Dense(5, 3, bias),
+    )
+    assert reading.sources["b0"].name == ("0.0.bias" if bias else None)
+
+
+def test_standard_deviations_take_the_scale_without_its_sign_and_no_shift() -> None:
+    norm = nn.BatchNorm1d(2, eps=0.0)
+    norm.running_mean.copy_(torch.tensor([3.0, 5.0]))  # type: ignore[operator, union-attr]
+    norm.running_var.copy_(torch.tensor([4.0, 0.25]))  # type: ignore[operator, union-attr]
+    norm.weight.data.copy_(torch.tensor([-1.0, 3.0]))
+    norm.bias.data.copy_(torch.tensor([7.0, 11.0]))
+    reading = read(nn.Sequential(nn.Linear(2, 2), norm))
+    given = {"0.weight": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "0.bias": torch.tensor([1.0, 2.0])}
+    # s = (-1/2, 6), shift = 7 + 3/2 and 11 - 30
+    assert reading.flat(given).tolist() == [-0.5, 18.0, -1.0, 24.0, 8.0, -7.0]
+    assert reading.flat(given, shift=False).tolist() == [0.5, 18.0, 1.0, 24.0, 0.5, 12.0]
+    assert reading.directions(given).tolist() == [-0.5, 18.0, -1.0, 24.0, -0.5, 12.0]
+
+
+def test_leading_dimensions_are_kept() -> None:
+    module = shaken(
+        nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    )
+    reading = read(module)
+    draws = {name: torch.randn(7, *value.shape) for name, value in values(module).items()}
+    rows = [reading.flat({name: value[i] for name, value in draws.items()}) for i in range(7)]
+    assert torch.equal(reading.flat(draws), torch.stack(rows))
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    reading = read(nn.Linear(3, 2))
+    weight, bias = torch.zeros(2, 3), torch.zeros(2)
+    assert reading.flat({"weight": weight, "bias": bias}).shape == (8,)
+    with pytest.raises(InputError, match="'bias'"):
+        reading.flat({"weight": weight})
+    with pytest.raises(InputError, match=r"shape \(2, 3\)"):
+        reading.flat({"weight": weight.T, "bias": bias})
+    with pytest.raises(InputError, match="int64"):
+        reading.flat({"weight": weight.long(), "bias": bias})
+
+
+def test_the_input_shape_is_that_of_the_first_linear_layer() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert read(module).network.input_shape == (12,)
+    assert read(module).network.layers[0] == Dense(12, 3)
+    image = read(module, (3, 2, 2)).network
+    assert image.layers[0] == Flatten()
+    assert image.input_shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "last", [nn.Softmax(dim=1), nn.LogSoftmax(-1), nn.Sequential(nn.Softmax(1), nn.Identity())]
+)
+def test_a_softmax_at_the_end_is_dropped(last: nn.Module) -> None:
+    module = nn.Sequential(nn.Linear(4, 3), last)
+    reading = read(module)
+    assert reading.network.layers == (Dense(4, 3),)
+    x = uniform(50, 4, generator=torch.Generator().manual_seed(0))
+    found = reading.network.forward(reading.flat(values(module)), x).argmax(-1)
+    assert torch.equal(found, module.double()(x).argmax(-1))
+
+
+def test_dropout_is_left_out_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match=r"module '1' \(Dropout\).*not Monte Carlo dropout"):
+        reading = read(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.ReLU(), nn.Linear(3, 2)))
+    assert reading.network.layers == (Dense(4, 3), ReLU(), Dense(3, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0)))
+
+
+class Marking(nn.Module):
+    """A forward that writes what it sees onto the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+        self.seen = "nothing"
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = self.fc(x)
+        return torch.relu(self.seen)
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    module = Marking().train()
+    module.fc.eval()
+    read(module)
+    assert module.seen == "nothing"
+    assert (module.training, module.fc.training) == (True, False)
+
+
+class Forward(nn.Module):
+    """Two layers and a forward of one's own."""
+
+    def __init__(self, forward: Callable[[Forward, Tensor], object]) -> None:
+        super().__init__()
+        self.a, self.b, self.drop = nn.Linear(4, 4), nn.Linear(4, 4), nn.Dropout(0.0)
+        self.scale = nn.Parameter(torch.ones(4))
+        self.run = forward
+
+    def forward(self, x: Tensor) -> object:
+        return self.run(self, x)
+
+
+class Always(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.p, training=True)
+
+
+class Doubling(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    module[2].weight = module[0].weight  # type: ignore[union-attr]
+    return module
+
+
+def conv(**options: object) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 2, 3, **options), nn.Flatten(), nn.LazyLinear(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.GELU()),
+            r"module '1' \(GELU\) is not supported; what can be read",
+        ),
+        (nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.LSTM(3, 3))), r"'1.0' \(LSTM\)"),
+        (
+            nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)),
+            r"module '0' \(BatchNorm1d\) has no Linear",
+        ),
+        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.BatchNorm1d(3)), "directly before it"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)),
+            "no running statistics",
+        ),
+        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm2d(3)), "does not fit the layer before it"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.Softmax(1), nn.Linear(3, 2)),
+            r"module '1' \(Softmax\) is not the last",
+        ),
+        (nn.Sequential(nn.Linear(4, 3), nn.Softmax(0)), "is not the last"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 2)), r"module '1' \(Linear\) does not fit"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), r"flattens dimensions 0 to -1"),
+        (nn.Sequential(nn.ReLU(), nn.Flatten()), "nothing to certify"),
+        (nn.Sequential(Doubling(4, 3)), "mul.. in module '0' is not supported"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))), "made of others"),
+        (
+            nn.Sequential(nn.Linear(4, 3), Always(0.5)),
+            "dropout.. in module '1' stays on in evaluation",
+        ),
+        (tied(), "'2.weight' twice"),
+        (Forward(lambda m, x: m.b(torch.relu(m.b(x)))), "'b.weight' twice"),
+        (Forward(lambda m, x: m.a(x) + m.b(x)), "add.. in the module is not supported"),
+        (Forward(lambda m, x: m.a(x) * m.scale), "mul.. in the module"),
+        (Forward(lambda m, x: functional.linear(x, m.a.weight)), "linear.. in the module"),
+        (Forward(lambda m, x: m.a(x)[0]), "getitem.. in the module is not supported"),
+        (
+            Forward(lambda m, x: m.a(x) if x.sum() > 0 else m.b(x)),
+            "cannot be read .*without branches",
+        ),
+        (Forward(lambda m, x: {"logits": m.a(x)}), "returns a .*dict"),
+        (Forward(lambda m, x: m.a(x).view(4, -1)), "mixes the examples"),
+        (Forward(lambda m, x: m.a(x).view(-1, 2)), r"makes \(2,\) of \(4,\)"),
+        (Forward(lambda m, x: m.a(x).flatten()), "flattens dimensions 0"),
+        (Forward(lambda m, x: m.a(functional.dropout(x))), "stays on in evaluation"),
+    ],
+)
+def test_what_cannot_be_read_is_named(module: nn.Module, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        read(module)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (conv(groups=2), r"module '0' \(Conv2d\) has groups=2"),
+        (conv(dilation=2), r"has dilation=\(2, 2\)"),
+        (conv(padding_mode="reflect", padding=1), "has padding_mode='reflect'"),
+        (nn.Sequential(nn.Conv2d(2, 2, 2, padding="same")), "even kernel"),
+        (
+            nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, padding=1)),
+            r"module '1' \(MaxPool2d\) has padding",
+        ),
+        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True)), "ceil_mode"),
+        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.AvgPool2d(2, divisor_override=3)), "divisor"),
+        (nn.Sequential(nn.Conv2d(3, 2, 3)), r"does not fit: Conv2d follows shape \(2, 9, 8\)"),
+        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.Linear(6, 2)), "does not fit: Dense"),
+        (nn.Sequential(nn.Conv2d(2, 2, 3)), "its output must be a vector"),
+        (nn.Sequential(nn.ConvTranspose2d(2, 2, 3)), r"\(ConvTranspose2d\) is not supported"),
+    ],
+)
+def test_convolutions_that_cannot_be_read_are_named(module: nn.Module, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(module, IMAGE)
+
+
+def test_images_need_an_input_shape() -> None:
+    for first in (nn.Conv2d(2, 2, 3), nn.AvgPool2d(2)):
+        with pytest.raises(InputError, match="input_shape="):
+            read(nn.Sequential(first, nn.Flatten(), nn.Linear(math.prod(IMAGE), 2)))

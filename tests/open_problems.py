@@ -1,0 +1,45 @@
+"""Problems that plain slopes leave open, for branch and bound."""
+
+from __future__ import annotations
+
+import torch
+
+from bnncert import Problem
+from bnncert.model.activations import Activation
+from bnncert.model.network import mlp
+from bnncert.model.specification import ball, class_robust, output_interval
+from bnncert.posteriors import Normal
+from scenarios import gaussian, uniform
+
+
+def open_problem(
+    seed: int, sizes: tuple[int, ...] = (3, 6, 3), batch: int = 4, std: float = 0.01
+) -> Problem:
+    """Class robustness of a random ReLU network where many signs are open and the mean network is
+    right."""
+    generator = torch.Generator().manual_seed(seed)
+    network = mlp(*sizes)
+    mean = 0.7 * gaussian(network.size, generator=generator)
+    x = uniform(batch, sizes[0], generator=generator)
+    region = ball(x, float(0.02 + 0.2 * uniform(1, generator=generator)), clip=(0, 1))
+    spec = class_robust(region, network.forward(mean, x).argmax(-1), sizes[-1])
+    return Problem(network, Normal(mean, std * uniform(network.size, generator=generator)), spec)
+
+
+def shared_noise(seed: int, sizes: tuple[int, ...] = (3, 8, 2)) -> Problem:
+    """Nearly all noise is that of the output biases: leaves fail together."""
+    problem = open_problem(seed, sizes)
+    std = torch.full_like(problem.posterior.mean, 1e-3)
+    std[-sizes[-1] :] = 0.3
+    return Problem(problem.network, Normal(problem.posterior.mean, std), problem.specification)
+
+
+def regression(seed: int, activation: Activation, std: float, norm: str = "linf") -> Problem:
+    """|y - f(x)| < 0.5 around four points of two dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    network = mlp(2, 6, 1, activation=activation)
+    mean = gaussian(network.size, generator=generator)
+    x = 2 * uniform(4, 2, generator=generator) - 1
+    y = network.forward(mean, x)[:, 0]
+    spec = output_interval(ball(x, 0.3, norm), y - 0.5, y + 0.5)
+    return Problem(network, Normal(mean, std * uniform(network.size, generator=generator)), spec)
