@@ -29,7 +29,10 @@ from scenarios import gaussian
 
 INPUTS = 12
 ITEMS = 2 * INPUTS * 2  # posteriors, inputs, radii
-COMPARED = "posterior, input, spec, method, config, version, status, predicted, lower, upper, bound_calls, member, reason"
+COMPARED = (
+    "posterior, input, spec, method, config, version, "
+    "status, predicted, lower, upper, bound_calls, member, reason"
+)
 
 
 def write_campaign(folder: Path, **changes: Any) -> Path:

@@ -51,5 +51,6 @@ def box(query: Query, index: int = 0) -> tuple[list[float], list[float]]:
     return region.box.lower.flatten().tolist(), region.box.upper.flatten().tolist()
 
 
-TWO_BOXES = """(assert (or (and (>= X_0 0) (<= X_0 1) (<= Y_0 -1)) (and (>= X_0 2) (<= X_0 3) (>= Y_0 7) )
+TWO_BOXES = """(assert (or
+ (and (>= X_0 0) (<= X_0 1) (<= Y_0 -1)) (and (>= X_0 2) (<= X_0 3) (>= Y_0 7) )
  (and (>= X_0 2) (<= X_0 3) (<= Y_0 0)) (and (>= X_0 9) (<= X_0 8) (<= Y_0 0)) ))"""

@@ -1,4 +1,4 @@
-"""The store of a campaign: results never contradict, runners are kept apart; tables and commands."""
+"""The store of a campaign: results never contradict, runners are kept apart; tables, commands."""
 
 from __future__ import annotations
 

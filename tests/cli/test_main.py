@@ -16,7 +16,8 @@ def test_doctor_and_version(run: Run) -> None:
 
 
 def test_help_does_not_load_torch() -> None:
-    program = "import sys; from bnncert.cli.main import app; app(['certify', '--help'], standalone_mode=False); "
+    program = "import sys; from bnncert.cli.main import app; "
+    program += "app(['certify', '--help'], standalone_mode=False); "
     found = subprocess.run(
         [sys.executable, "-c", program + "print('torch' in sys.modules)"],
         capture_output=True,

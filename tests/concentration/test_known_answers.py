@@ -38,10 +38,20 @@ def test_a_margin_below_the_mean_noise_counts_as_failure() -> None:
     assert lower == 0.0
 
 
-@pytest.mark.parametrize(("value", "lipschitz", "expected"), [
-    (-1.0, 1.0, 1.0), (0.0, 1.0, 0.5), (2.0, 1.0, norm.sf(2)), (3.0, 0.0, 0.0), (0.0, 0.0, 1.0), (-1.0, 0.0, 1.0),
-    (math.nan, 1.0, 1.0), (1.0, math.nan, 1.0), (-math.inf, 1.0, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "lipschitz", "expected"),
+    [
+        (-1.0, 1.0, 1.0),
+        (0.0, 1.0, 0.5),
+        (2.0, 1.0, norm.sf(2)),
+        (3.0, 0.0, 0.0),
+        (0.0, 0.0, 1.0),
+        (-1.0, 0.0, 1.0),
+        (math.nan, 1.0, 1.0),
+        (1.0, math.nan, 1.0),
+        (-math.inf, 1.0, 1.0),
+    ],
+)
 def test_row_failures_by_hand(value: float, lipschitz: float, expected: float) -> None:
     found = row_failures(
         Functional(vector(value).reshape(1, 1), vector(lipschitz).reshape(1, 1))

@@ -90,7 +90,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_command_line_starts_without_torch() -> None:
     """--help must not wait for torch."""
-    code = "import json, sys, bnncert.cli; print(json.dumps({name: name in sys.modules for name in ('torch', 'scipy')}))"
+    loaded = "{name: name in sys.modules for name in ('torch', 'scipy')}"
+    code = f"import json, sys, bnncert.cli; print(json.dumps({loaded}))"
     assert report(code) == {"torch": False, "scipy": False}
 
 
@@ -190,10 +191,12 @@ for build in wrong:
         build()
     except InputError:
         refused += 1
-exact = Normal(torch.ones(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))  # y = 1, on the edge
+# y = 1, on the edge
+exact = Normal(torch.ones(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
 tie = certify(Problem(network, exact, problem.specification), PIE(samples=1))
 print(json.dumps({
-    "debug": __debug__, "lower": [r.lower for r in results], "certificates": [bool(r.certificate) for r in results],
+    "debug": __debug__, "lower": [r.lower for r in results],
+    "certificates": [bool(r.certificate) for r in results],
     "refused": refused, "wrong": len(wrong), "tie": tie[0].lower,
 }))
 """

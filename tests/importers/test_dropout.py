@@ -89,30 +89,57 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "before it, twice, and on the input": (
         lambda: nn.Sequential(
-            nn.Dropout(0.2), nn.Linear(4, 8), normalised(nn.BatchNorm1d(8)), nn.Dropout(0.1), nn.LeakyReLU(0.2),
-            nn.Dropout(0.3), nn.Linear(8, 5, bias=False), nn.Tanh(), nn.Dropout(0.25), nn.Linear(5, 3), nn.Softmax(1),
+            nn.Dropout(0.2),
+            nn.Linear(4, 8),
+            normalised(nn.BatchNorm1d(8)),
+            nn.Dropout(0.1),
+            nn.LeakyReLU(0.2),
+            nn.Dropout(0.3),
+            nn.Linear(8, 5, bias=False),
+            nn.Tanh(),
+            nn.Dropout(0.25),
+            nn.Linear(5, 3),
+            nn.Softmax(1),
         ),
         (4,),
     ),
     "channels": (
         lambda: nn.Sequential(
-            nn.Dropout2d(0.3), nn.Conv2d(3, 4, 3, padding=1), normalised(nn.BatchNorm2d(4)), nn.Dropout2d(0.4),
-            nn.LeakyReLU(0.1), nn.MaxPool2d(2), nn.Conv2d(4, 5, 2, padding=1), nn.ReLU(), nn.Dropout2d(0.5),
-            nn.AvgPool2d(2), nn.MaxPool2d((1, 2), 1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(10, 3),
+            nn.Dropout2d(0.3),
+            nn.Conv2d(3, 4, 3, padding=1),
+            normalised(nn.BatchNorm2d(4)),
+            nn.Dropout2d(0.4),
+            nn.LeakyReLU(0.1),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 5, 2, padding=1),
+            nn.ReLU(),
+            nn.Dropout2d(0.5),
+            nn.AvgPool2d(2),
+            nn.MaxPool2d((1, 2), 1),
+            nn.Flatten(),
+            nn.Dropout(0.2),
+            nn.Linear(10, 3),
         ),
         (3, 6, 8),
     ),
     "single values of images": (
-        lambda: nn.Sequential(nn.Dropout(0.3), nn.Flatten(), nn.Linear(18, 6), nn.Sigmoid(), nn.Linear(6, 2)),
+        lambda: nn.Sequential(
+            nn.Dropout(0.3), nn.Flatten(), nn.Linear(18, 6), nn.Sigmoid(), nn.Linear(6, 2)
+        ),
         (2, 3, 3),
     ),
     "images of one pixel": (
-        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.Dropout(0.5), nn.ReLU(), nn.Conv2d(4, 3, 1), nn.Flatten()),
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.Dropout(0.5), nn.ReLU(), nn.Conv2d(4, 3, 1), nn.Flatten()
+        ),
         (2, 3, 3),
     ),
     "functions": (Functional, (2, 4, 4)),
-    "channels of a vector": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Dropout2d(0.5), nn.Linear(6, 3)), (4,)),
-}  # fmt: skip
+    "channels of a vector": (
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.Dropout2d(0.5), nn.Linear(6, 3)),
+        (4,),
+    ),
+}
 
 
 def made(name: str) -> tuple[nn.Module, tuple[int, ...], Tensor]:
@@ -227,32 +254,75 @@ class Always(nn.Dropout):
 
 REFUSED: dict[str, tuple[list[nn.Module], tuple[int, ...], str]] = {
     "output": ([nn.Linear(4, 3), nn.Dropout()], (4,), r"module '1' \(Dropout\) acts on the output"),
-    "logits": ([nn.Linear(4, 3), nn.Dropout(), nn.Softmax(1)], (4,), (r"module '1' \(Dropout\) acts on the " r"output")),
-    "outputs of ReLU": ([nn.Linear(4, 3), nn.Dropout(), nn.ReLU()], (4,), (r"'1' \(Dropout\) acts on the " r"output")),
-    "tanh": ([nn.Linear(4, 4), nn.Dropout(), nn.Tanh(), nn.Linear(4, 3)], (4,), (r"'1' \(Dropout\) stands before " r"Tanh")),
-    "sigmoid": ([nn.Dropout2d(), nn.Sigmoid(), nn.Conv2d(2, 3, 2), nn.Flatten()], (2, 2, 2), ("stands before " "Sigmoid")),
+    "logits": (
+        [nn.Linear(4, 3), nn.Dropout(), nn.Softmax(1)],
+        (4,),
+        (r"module '1' \(Dropout\) acts on the " r"output"),
+    ),
+    "outputs of ReLU": (
+        [nn.Linear(4, 3), nn.Dropout(), nn.ReLU()],
+        (4,),
+        (r"'1' \(Dropout\) acts on the " r"output"),
+    ),
+    "tanh": (
+        [nn.Linear(4, 4), nn.Dropout(), nn.Tanh(), nn.Linear(4, 3)],
+        (4,),
+        (r"'1' \(Dropout\) stands before " r"Tanh"),
+    ),
+    "sigmoid": (
+        [nn.Dropout2d(), nn.Sigmoid(), nn.Conv2d(2, 3, 2), nn.Flatten()],
+        (2, 2, 2),
+        "stands before Sigmoid",
+    ),
     "single values, convolution": (
-        [nn.Dropout(), nn.Conv2d(2, 3, 2), nn.Flatten()], (2, 2, 2),
+        [nn.Dropout(), nn.Conv2d(2, 3, 2), nn.Flatten()],
+        (2, 2, 2),
         r"module '0' \(Dropout\) drops single values before Conv2d",
     ),
     "single values, maximum": (
-        [nn.Conv2d(2, 3, 1), nn.Dropout(), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3, 2)], (2, 2, 2),
+        [
+            nn.Conv2d(2, 3, 1),
+            nn.Dropout(),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(3, 2),
+        ],
+        (2, 2, 2),
         "drops single values before MaxPool2d",
     ),
     "single values, mean": (
-        [nn.Dropout(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(2, 2)], (2, 2, 2),
+        [nn.Dropout(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(2, 2)],
+        (2, 2, 2),
         "drops single values before AvgPool2d",
     ),
     "normalisation": (
-        [nn.Linear(4, 4), nn.Dropout(), nn.Identity(), nn.BatchNorm1d(4), nn.Linear(4, 3)], (4,),
+        [nn.Linear(4, 4), nn.Dropout(), nn.Identity(), nn.BatchNorm1d(4), nn.Linear(4, 3)],
+        (4,),
         r"module '1' \(Dropout\) stands before a batch normalisation",
     ),
-    "alpha": ([nn.Linear(4, 4), nn.AlphaDropout(), nn.Linear(4, 3)], (4,), (r"module '1' \(AlphaDropout\) is not " r"one")),
-    "rows": ([nn.Linear(4, 4), nn.Dropout1d(), nn.Linear(4, 3)], (4,), (r"module '1' \(Dropout1d\) is not " r"one")),
-    "everything": ([nn.Linear(4, 4), nn.Dropout(1.0), nn.Linear(4, 3)], (4,), (r"module '1' \(Dropout\) is not " r"one")),
+    "alpha": (
+        [nn.Linear(4, 4), nn.AlphaDropout(), nn.Linear(4, 3)],
+        (4,),
+        (r"module '1' \(AlphaDropout\) is not " r"one"),
+    ),
+    "rows": (
+        [nn.Linear(4, 4), nn.Dropout1d(), nn.Linear(4, 3)],
+        (4,),
+        (r"module '1' \(Dropout1d\) is not " r"one"),
+    ),
+    "everything": (
+        [nn.Linear(4, 4), nn.Dropout(1.0), nn.Linear(4, 3)],
+        (4,),
+        (r"module '1' \(Dropout\) is not " r"one"),
+    ),
     "always on": ([nn.Linear(4, 4), Always(), nn.Linear(4, 3)], (4,), "stays on in evaluation"),
-    "none": ([nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 3)], (4,), ("no dropout with p > " "0.*from_torch")),
-}  # fmt: skip
+    "none": (
+        [nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 3)],
+        (4,),
+        "no dropout with p > 0.*from_torch",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -55,30 +55,55 @@ from pages import blocks, fenced, text
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[type, ...]]] = {
     "mlp": (
-        lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,), (Dense, ReLU, Dense)
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)),
+        (4,),
+        (Dense, ReLU, Dense),
     ),
     "activations": (
         lambda: nn.Sequential(
-            nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 2, bias=False), nn.LeakyReLU(0.25)
+            nn.Linear(3, 4),
+            nn.Tanh(),
+            nn.Linear(4, 4),
+            nn.Sigmoid(),
+            nn.Linear(4, 2, bias=False),
+            nn.LeakyReLU(0.25),
         ),
-        (3,), (Dense, Tanh, Dense, Sigmoid, Dense, LeakyReLU),
+        (3,),
+        (Dense, Tanh, Dense, Sigmoid, Dense, LeakyReLU),
     ),
     "cnn": (
         lambda: nn.Sequential(
-            nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, (2, 3), stride=(1, 2)),
-            nn.AvgPool2d(2, 1), nn.Flatten(), nn.Dropout(), nn.Linear(8, 3),
+            nn.Conv2d(2, 3, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(3, 4, (2, 3), stride=(1, 2)),
+            nn.AvgPool2d(2, 1),
+            nn.Flatten(),
+            nn.Dropout(),
+            nn.Linear(8, 3),
         ),
-        (2, 9, 11), (Conv2d, ReLU, MaxPool2d, Conv2d, AvgPool2d, Flatten, Dense),
+        (2, 9, 11),
+        (Conv2d, ReLU, MaxPool2d, Conv2d, AvgPool2d, Flatten, Dense),
     ),
     "normalised": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 2, 3), normalised(2), nn.ReLU(), normalised(2), nn.Conv2d(2, 3, 2), nn.Flatten(),
+            nn.Conv2d(1, 2, 3),
+            normalised(2),
+            nn.ReLU(),
+            normalised(2),
+            nn.Conv2d(2, 3, 2),
+            nn.Flatten(),
             nn.Linear(12, 2),
         ),
-        (1, 5, 5), (Conv2d, ReLU, Conv2d, Flatten, Dense),
+        (1, 5, 5),
+        (Conv2d, ReLU, Conv2d, Flatten, Dense),
     ),
-    "identity": (lambda: nn.Sequential(nn.Identity(), nn.Flatten(), nn.Linear(4, 2)), (2, 2), (Flatten, Dense)),
-}  # fmt: skip
+    "identity": (
+        lambda: nn.Sequential(nn.Identity(), nn.Flatten(), nn.Linear(4, 2)),
+        (2, 2),
+        (Flatten, Dense),
+    ),
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -112,71 +137,139 @@ ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 DENSE = [node("MatMul", "h W", "g"), node("Add", "g b", "y")]
 GRAPHS: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], tuple[type, ...]]] = {
-    "matmul and add": ([node("MatMul", "x W", "h"), node("Add", "h b", "y")], {"W": W, "b": B}, ("N", 4), (Dense,)),
-    "add from the left": ([node("MatMul", "x W", "h"), node("Add", "b h", "y")], {"W": W, "b": B}, (1, 4), (Dense,)),
+    "matmul and add": (
+        [node("MatMul", "x W", "h"), node("Add", "h b", "y")],
+        {"W": W, "b": B},
+        ("N", 4),
+        (Dense,),
+    ),
+    "add from the left": (
+        [node("MatMul", "x W", "h"), node("Add", "b h", "y")],
+        {"W": W, "b": B},
+        (1, 4),
+        (Dense,),
+    ),
     "matmul alone": ([node("MatMul", "x W", "y")], {"W": W}, (1, 4), (Dense,)),
     "two biases": (
-        [node("Gemm", "x W b", "h"), node("Add", "h b", "g"), node("Sub", "g b", "i"), node("Sub", "b i", "y")],
-        {"W": W, "b": B}, (1, 4), (Dense,),
+        [
+            node("Gemm", "x W b", "h"),
+            node("Add", "h b", "g"),
+            node("Sub", "g b", "i"),
+            node("Sub", "b i", "y"),
+        ],
+        {"W": W, "b": B},
+        (1, 4),
+        (Dense,),
     ),
     "gemm with factors": (
-        [node("Gemm", "x W b", "y", alpha=0.5, beta=-2.0, transB=1)], {"W": W.T, "b": B[None]}, (1, 4), (Dense,)
+        [node("Gemm", "x W b", "y", alpha=0.5, beta=-2.0, transB=1)],
+        {"W": W.T, "b": B[None]},
+        (1, 4),
+        (Dense,),
     ),
     "gemm with a scalar": ([node("Gemm", "x W b", "y")], {"W": W, "b": 0.5}, (1, 4), (Dense,)),
     "gemm without bias": ([node("Gemm", "x W", "y")], {"W": W}, (1, 4), (Dense,)),
     "inputs normalised": (
         [node("Sub", "x m", "c"), node("Div", "c s", "h"), *DENSE],
-        {"m": random_array(4), "s": 1 + random_array(4) ** 2, "W": W, "b": B}, (1, 4), (Dense,),
+        {"m": random_array(4), "s": 1 + random_array(4) ** 2, "W": W, "b": B},
+        (1, 4),
+        (Dense,),
     ),
     "images normalised, then flat": (
         [node("Sub", "x m", "c"), node("Mul", "c s", "f"), node("Flatten", "f", "h"), *DENSE],
-        {"m": random_array(2, 1), "s": random_array(2, 2), "W": W, "b": B}, (1, 2, 2), (Flatten, Dense),
+        {"m": random_array(2, 1), "s": random_array(2, 2), "W": W, "b": B},
+        (1, 2, 2),
+        (Flatten, Dense),
     ),
     "a convolution of normalised images": (
         [
-            node("Sub", "x m", "c"), node("Div", "c s", "f"), node("Conv", "f K k", "i"), node("Add", "i d", "j"),
-            node("Mul", "j d", "h"), node("Reshape", "h shape", "y"),
+            node("Sub", "x m", "c"),
+            node("Div", "c s", "f"),
+            node("Conv", "f K k", "i"),
+            node("Add", "i d", "j"),
+            node("Mul", "j d", "h"),
+            node("Reshape", "h shape", "y"),
         ],
-        {"m": random_array(3, 1, 1), "s": random_array(1, 3, 1, 1), "K": KERNEL, "k": random_array(2),
-         "d": random_array(2, 1, 1), "shape": [0, -1]},
-        ("N", 3, 4, 4), (Conv2d, Flatten),
+        {
+            "m": random_array(3, 1, 1),
+            "s": random_array(1, 3, 1, 1),
+            "K": KERNEL,
+            "k": random_array(2),
+            "d": random_array(2, 1, 1),
+            "shape": [0, -1],
+        },
+        ("N", 3, 4, 4),
+        (Conv2d, Flatten),
     ),
     "a padded convolution of scaled images": (
-        [node("Mul", "x s", "f"), node("Conv", "f K", "h", pads=[1, 2, 1, 2], strides=[2, 1]),
-         node("Flatten", "h", "y")],
-        {"s": 0.25, "K": KERNEL}, (1, 3, 4, 4), (Conv2d, Flatten),
+        [
+            node("Mul", "x s", "f"),
+            node("Conv", "f K", "h", pads=[1, 2, 1, 2], strides=[2, 1]),
+            node("Flatten", "h", "y"),
+        ],
+        {"s": 0.25, "K": KERNEL},
+        (1, 3, 4, 4),
+        (Conv2d, Flatten),
     ),
     "trivial arithmetic": (
         [node("Sub", "x zero", "a"), node("Div", "a one", "c"), node("Relu", "c", "h"), *DENSE],
-        {"zero": np.zeros(4), "one": 1.0, "W": W, "b": B}, (1, 4), (ReLU, Dense),
+        {"zero": np.zeros(4), "one": 1.0, "W": W, "b": B},
+        (1, 4),
+        (ReLU, Dense),
     ),
     "batch normalisation of vectors": (
         [node("BatchNormalization", "x s o m v", "h", epsilon=0.1), *DENSE],
-        {"s": random_array(4), "o": random_array(4), "m": random_array(4), "v": random_array(4) ** 2, "W": W, "b": B},
-        (1, 4), (Dense,),
+        {
+            "s": random_array(4),
+            "o": random_array(4),
+            "m": random_array(4),
+            "v": random_array(4) ** 2,
+            "W": W,
+            "b": B,
+        },
+        (1, 4),
+        (Dense,),
     ),
     "constants computed": (
         [
-            node("Constant", "", "V", value=tensor("V", W.T)), node("Transpose", "V", "U", perm=[1, 0]),
-            node("Sub", "U t", "T"), node("Div", "T s", "S"), node("Identity", "S", "W"), node("Identity", "x", "h"),
+            node("Constant", "", "V", value=tensor("V", W.T)),
+            node("Transpose", "V", "U", perm=[1, 0]),
+            node("Sub", "U t", "T"),
+            node("Div", "T s", "S"),
+            node("Identity", "S", "W"),
+            node("Identity", "x", "h"),
             *DENSE,
         ],
-        {"t": 0.5, "s": [2.0, 4.0, 8.0], "b": B}, (1, 4), (Dense,),
+        {"t": 0.5, "s": [2.0, 4.0, 8.0], "b": B},
+        (1, 4),
+        (Dense,),
     ),
     "reshape in numbers": (
-        [node("Reshape", "x shape", "h"), *DENSE], {"shape": [1, 4], "W": W, "b": B}, (1, 2, 2), (Flatten, Dense)
+        [node("Reshape", "x shape", "h"), *DENSE],
+        {"shape": [1, 4], "W": W, "b": B},
+        (1, 2, 2),
+        (Flatten, Dense),
     ),
     "reshape with an open batch": (
-        [node("Reshape", "x shape", "h"), *DENSE], {"shape": [-1, 4], "W": W, "b": B}, ("N", 2, 2), (Flatten, Dense)
+        [node("Reshape", "x shape", "h"), *DENSE],
+        {"shape": [-1, 4], "W": W, "b": B},
+        ("N", 2, 2),
+        (Flatten, Dense),
     ),
     "dropout": ([node("Dropout", "x", "h"), *DENSE], {"W": W, "b": B}, (1, 4), (Dense,)),
     "default slopes and strides": (
-        [node("LeakyRelu", "x", "a"), node("MaxPool", "a", "c", kernel_shape=[2, 2]),
-         node("AveragePool", "c", "d", kernel_shape=[2, 1], count_include_pad=1), node("Flatten", "d", "e"),
-         node("MatMul", "e W", "y")],
-        {"W": W}, (1, 1, 4, 3), (LeakyReLU, MaxPool2d, AvgPool2d, Flatten, Dense),
+        [
+            node("LeakyRelu", "x", "a"),
+            node("MaxPool", "a", "c", kernel_shape=[2, 2]),
+            node("AveragePool", "c", "d", kernel_shape=[2, 1], count_include_pad=1),
+            node("Flatten", "d", "e"),
+            node("MatMul", "e W", "y"),
+        ],
+        {"W": W},
+        (1, 1, 4, 3),
+        (LeakyReLU, MaxPool2d, AvgPool2d, Flatten, Dense),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -177,7 +177,8 @@ def test_the_checker_accepts_what_files_ask(seed: int, tmp_path: Path) -> None:
         0
     ]
     levels = [f"(<= Y_{j} {float(v) - choose.choice([-0.5, 3]):.17f})" for j, v in enumerate(y)]
-    cases = f"(assert (or {' '.join(levels)}))\n(assert (or (<= X_0 {sides[0][1]}) (>= X_0 {sides[0][0]})))"
+    low, high = sides[0]
+    cases = f"(assert (or {' '.join(levels)}))\n(assert (or (<= X_0 {high}) (>= X_0 {low})))"
     query = load(
         tmp_path, declare(n, network.outputs) + bounds(*sides) + cases, network, posterior.mean
     )

@@ -255,7 +255,8 @@ def few_rows(page: Any) -> None:
 
 def overhang(page: Any) -> float:
     """Pixels by which anything of the page is wider than its window."""
-    script = "Math.max(...[...document.querySelectorAll('td, th, dd, p')].map(own => own.getBoundingClientRect().right))"
+    elements = "[...document.querySelectorAll('td, th, dd, p')]"
+    script = f"Math.max(...{elements}.map(own => own.getBoundingClientRect().right))"
     page_width, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     return float(max(page_width, page.evaluate(script)) - window)
 

@@ -47,22 +47,52 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "deep": (write_lines("[" * 100_000), "line 1 of .* is malformed"),
     "not text": (lambda folder: (folder / "results.jsonl").write_bytes(b"\xff"), "cannot be read"),
     "field missing": (write_lines('{"index": 1}'), "label is missing"),
-    "unknown status": (lambda folder: change_line(folder, status="fine"), ("line 2 of .*status is " "'fine'")),
-    "lower above upper": (lambda folder: change_line(folder, lower=0.9, upper=0.5), ("lower is 0.9 and upper " "0.5")),
+    "unknown status": (
+        lambda folder: change_line(folder, status="fine"),
+        "line 2 of .*status is 'fine'",
+    ),
+    "lower above upper": (
+        lambda folder: change_line(folder, lower=0.9, upper=0.5),
+        "lower is 0.9 and upper 0.5",
+    ),
     "no probability": (lambda folder: change_line(folder, upper=1.5), "upper 1.5"),
     "infinite eps": (lambda folder: change_line(folder, eps=10**400), "malformed"),
     "negative seconds": (lambda folder: change_line(folder, seconds=-1), "seconds -1"),
-    "bad estimate": (lambda folder: change_line(folder, estimate={"samples": 1}), ("verified is " "missing")),
+    "bad estimate": (
+        lambda folder: change_line(folder, estimate={"samples": 1}),
+        "verified is missing",
+    ),
     "estimate no object": (lambda folder: change_line(folder, estimate=3), "not an object"),
-    "certificate gone": (lambda folder: first_certificate(folder).unlink(), ("certificate .* is " "missing")),
-    "no certificate": (lambda folder: change_line(folder, certificate=None), "names no certificate"),
-    "certificate outside": (lambda folder: change_line(folder, certificate="../../x"), "not a path inside"),
-    "certificate absolute": (lambda folder: change_line(folder, certificate="/etc/passwd"), "not a path inside"),
-    "certificate no path": (lambda folder: change_line(folder, certificate="a\0b"), "not a path inside"),
-    "certificate a folder": (lambda folder: change_line(folder, certificate="certificates"), "is missing"),
-    "certificate no tensors": (lambda folder: first_certificate(folder).write_text("x"), ("not a safetensors " "file")),
+    "certificate gone": (
+        lambda folder: first_certificate(folder).unlink(),
+        "certificate .* is missing",
+    ),
+    "no certificate": (
+        lambda folder: change_line(folder, certificate=None),
+        "names no certificate",
+    ),
+    "certificate outside": (
+        lambda folder: change_line(folder, certificate="../../x"),
+        "not a path inside",
+    ),
+    "certificate absolute": (
+        lambda folder: change_line(folder, certificate="/etc/passwd"),
+        "not a path inside",
+    ),
+    "certificate no path": (
+        lambda folder: change_line(folder, certificate="a\0b"),
+        "not a path inside",
+    ),
+    "certificate a folder": (
+        lambda folder: change_line(folder, certificate="certificates"),
+        "is missing",
+    ),
+    "certificate no tensors": (
+        lambda folder: first_certificate(folder).write_text("x"),
+        "not a safetensors file",
+    ),
     "other claim": (lambda folder: change_line(folder, lower=0.123), "claims other bounds"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -22,7 +22,8 @@ def test_without_verdicts_the_page_says_so(tmp_path: Path) -> None:
     write_folder(tmp_path / "a run", 8)
     page = written(tmp_path / "a run")
     assert "Not checked independently." in page.words
-    command = f"bnncert check '{tmp_path}/a run' --posterior POSTERIOR --json > '{tmp_path}/a run/check.json'"
+    run = f"{tmp_path}/a run"
+    command = f"bnncert check '{run}' --posterior POSTERIOR --json > '{run}/check.json'"
     assert command in page.words
     assert page.data["verdict"] == [None] * 8
     assert "Checked independently" not in page.words
