@@ -35,7 +35,8 @@ PUBLISHED = {
 def call_seconds(problem: Problem, weights: Box) -> float:
     """Median CPU seconds of one call, per input, the first half of the calls left out as
     warm-up."""
-    spec, times = problem.specification, []
+    spec = problem.specification
+    times = []
     repetitions = 10 if len(problem) > 1 else 200
     for _ in range(repetitions):
         start = time.process_time()

@@ -3,11 +3,12 @@ cost grows.
 
 usage: BNNCERT_DATA=FOLDER python benchmarks/campaign.py MODE ...
 
-    test-set [cpu|cuda] [IMAGES] [WORKERS] [EFFORT]   the paper's six networks x three radii, end to end; 10,000 images
-    overhead [IMAGES]                                 a campaign against calling certify on the same chunks
-    parallel [IMAGES]                                 two processes and two Dask workers against one process
-    certificates [IMAGES]                             size of a certificate, and milliseconds to make and to store it
-    growth [FIGURE]                                   seconds an input over inputs, width and depth (random networks)
+    test-set [cpu|cuda] [IMAGES] [WORKERS] [EFFORT]
+                            the paper's six networks x three radii, end to end; 10,000 images
+    overhead [IMAGES]       a campaign against calling certify on the same chunks
+    parallel [IMAGES]       two processes and two Dask workers against one process
+    certificates [IMAGES]   size of a certificate, and milliseconds to make and to store it
+    growth [FIGURE]         seconds per input over inputs, width and depth (random networks)
 
 Every campaign runs in a folder of its own that is removed; seconds are of the whole run: reading
 the files, planning, bounds, certificates, SQLite, and every fsync.
@@ -71,7 +72,8 @@ def measure(
 ) -> Measured:
     """Run a campaign in a temporary folder, results.jsonl included."""
     with tempfile.TemporaryDirectory() as name, workers or nullcontext(in_process()) as chosen:
-        path, folder = Path(name) / "campaign.toml", Path(name) / "run"
+        path = Path(name) / "campaign.toml"
+        folder = Path(name) / "run"
         path.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in settings.items()))
         started = _clocks()
         plan = make_plan(read_campaign(path))
@@ -161,9 +163,12 @@ def overhead(images: str = "512", repeats: str = "3") -> None:
         ("2x50", 1),
     ):
         count = int(images) // (4 if effort or name == "2x150" else 1)
-        settings, problem = paper(count, (name,), (EPS[name],), effort, "cpu"), load(name, count)
-        method, parts = Concentration(effort), range(0, count, CHUNK["cpu"])
-        direct, stored = [], []
+        settings = paper(count, (name,), (EPS[name],), effort, "cpu")
+        problem = load(name, count)
+        method = Concentration(effort)
+        parts = range(0, count, CHUNK["cpu"])
+        direct = []
+        stored = []
         for _ in range(int(repeats)):
             started = _clocks()
             for start in parts:

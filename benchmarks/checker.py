@@ -44,10 +44,8 @@ def main(images: str = "50", *names: str) -> None:
                 for v in claims
                 for i, sign in ((0, 1), (1, -1))
             ]
-            seconds, accepted = (
-                (v["seconds"] for v in claims),
-                sum(v["status"] == "ACCEPT" for v in claims),
-            )
+            seconds = (v["seconds"] for v in claims)
+            accepted = sum(v["status"] == "ACCEPT" for v in claims)
             row = [
                 name,
                 method,

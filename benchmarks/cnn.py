@@ -19,7 +19,8 @@ from bnncert.zoo.recipes import posterior_path
 def main(device: str = "cpu", images: str = "10", posterior: str = "") -> None:
     path = Path(posterior) if posterior else posterior_path("cnn")
     network, weights = load_posterior(path)
-    data, count = load_inputs("cifar10"), int(images)
+    data = load_inputs("cifar10")
+    count = int(images)
     region = ball(data.x[:count], 1 / 255, clip=(0, 1))
     problem = Problem(network, weights, class_robust(region, data.y[:count], 10)).to(device)
     start = time.perf_counter()

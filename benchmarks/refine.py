@@ -33,7 +33,8 @@ def main(device: str = "cpu", seconds: str = "60", images: str = "50", *names: s
         f"torch {torch.__version__}, "
         f"{torch.cuda.get_device_name() if device == 'cuda' else 'cpu'}, {images} images"
     )
-    limit, names = float(seconds), names or tuple(EPS)
+    limit = float(seconds)
+    names = names or tuple(EPS)
     if device == "cuda":  # the first use of a device takes seconds
         closing(load("1x128", 4, 4).to(device), 5)
     found = {name: closing(load(name, int(images), 4).to(device), limit) for name in names}

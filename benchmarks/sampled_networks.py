@@ -38,7 +38,8 @@ def main(device: str = "cpu", networks: str = "100000") -> None:
     network, posterior = load_posterior(
         Path(os.environ["BNNCERT_DATA"]) / "posteriors" / "mnist_wide_1x64.npz"
     )
-    data, n = load_inputs("mnist"), int(networks)
+    data = load_inputs("mnist")
+    n = int(networks)
     region = ball(data.x[:50].flatten(1), 0.05, clip=(0, 1))
     problem = Problem(network, posterior, class_robust(region, data.y[:50], 10)).to(device)
     results = certify(problem, Concentration(upper=True))

@@ -93,7 +93,8 @@ class SignedLinearStep:
     floor: Tensor
 
     def __getitem__(self, index: Tensor | slice) -> SignedLinearStep:
-        slope, lift = self.chord_slope[index], self.chord_lift[index]
+        slope = self.chord_slope[index]
+        lift = self.chord_lift[index]
         return replace(
             self,
             chord_slope=slope,

@@ -4,7 +4,7 @@ reproduce the paper's numbers.
 
 Dense layer with input functions between h and lower ends g <= h, weights in [wl, wu]:
 
-    Σ_i W_ij h_i >= Σ_i wl_ij h_i + Σ_i g_i W_ij - Σ_i g_i wl_ij         (wu and <= for the upper function)
+    Σ_i W_ij h_i >= Σ_i wl_ij h_i + Σ_i g_i W_ij - Σ_i g_i wl_ij    (upper function: wu and <=)
 
 with each h_i replaced by its lower or upper function by the sign of its coefficient. The functions
 are never written out: a row P·lower functions + N·upper functions (P >= 0 >= N) is evaluated by
@@ -73,7 +73,8 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
     functions: list[Functions] = []
     lines: Relaxation | None = None
     z = region.box.reshape(len(region), -1)
-    floor, magnitude = z.lower, z.magnitude
+    floor = z.lower
+    magnitude = z.magnitude
     parameters = zip(network.split(weights.lower), network.split(weights.upper), strict=True)
     for layer, (lower, upper) in zip(network.layers, parameters, strict=True):
         if isinstance(layer, Flatten):
@@ -144,7 +145,8 @@ def _evaluate(
     layer."""
     value = torch.zeros((), dtype=torch.float64, device=positive.device)
     for layer in reversed(functions):
-        total, size = positive + negative, positive - negative
+        total = positive + negative
+        size = positive - negative
         value = (
             value + dot(total.clamp_min(0), layer.minimum) + dot(total.clamp_max(0), layer.maximum)
         )
@@ -162,10 +164,8 @@ def _evaluate(
             value = (
                 value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
             )
-            on_lower, on_upper = (
-                on_lower * lines.lower_slope.unsqueeze(1),
-                on_upper * lines.upper_slope.unsqueeze(1),
-            )
+            on_lower = on_lower * lines.lower_slope.unsqueeze(1)
+            on_upper = on_upper * lines.upper_slope.unsqueeze(1)
         positive, negative = on_lower, on_upper
     return value + region.minimum(positive + negative)
 

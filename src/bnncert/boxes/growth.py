@@ -94,7 +94,8 @@ def independent(problem: Problem) -> Independent:
 def gradient_signs(problem: Problem, center: Tensor) -> Tensor:
     """Sign of the gradient, with respect to the weights, of each input's smallest row at the
     centre: int8 [B, n]."""
-    spec, network = problem.specification, problem.network
+    spec = problem.specification
+    network = problem.network
     smallest = problem.margins(center).argmin(-1)
     rows = spec.rows[torch.arange(len(spec), device=center.device), smallest]  # [B, outputs]
 
@@ -115,7 +116,9 @@ def _bound(problem: Problem, plan: Plan) -> RowBounds:
 
     Layers whose weights are certain are walked only once.
     """
-    network, spec, posterior = problem.network, problem.specification, independent(problem)
+    network = problem.network
+    spec = problem.specification
+    posterior = independent(problem)
     known = (
         linear.prefix(network, posterior.center, posterior.spread, spec.region)
         if plan.bound == "lbp"

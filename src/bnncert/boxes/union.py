@@ -24,15 +24,11 @@ NEGLIGIBLE = 2.0**-56  # total mass of the boxes that are left out
 MOST_BOXES = 32
 # Weights (of small networks: 2048 at least) times intersections that inclusion-exclusion may cost.
 EXACT_WORK = 2**22
-FEW_WEIGHTS = (
-    16  # up to which boxes are cut into cells; with many, a cut leaves nothing but its tail
-)
-# Kept a cut (all, up to four weights), of one box, and of all boxes.
-PIECES, MOST_PIECES, MOST_CELLS = (
-    8,
-    16,
-    64,
-)
+# Up to which boxes are cut into cells; with many weights, a cut leaves nothing but its tail.
+FEW_WEIGHTS = 16
+PIECES = 8  # kept per cut; all of them, up to four weights
+MOST_PIECES = 16  # of one box
+MOST_CELLS = 64  # of all boxes
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +231,8 @@ def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
 def overlap(first: Box, second: Box) -> Box | None:
     """The intersection, or None where it is empty: an empty one must never become a box by sorting
     its ends."""
-    lower, upper = (
-        torch.maximum(first.lower, second.lower),
-        torch.minimum(first.upper, second.upper),
-    )
+    lower = torch.maximum(first.lower, second.lower)
+    upper = torch.minimum(first.upper, second.upper)
     return intersect(first, second) if bool((lower <= upper).all()) else None
 
 

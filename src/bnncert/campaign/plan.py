@@ -116,7 +116,8 @@ class Plan:
     @cached_property
     def description(self) -> str:
         """Canonical JSON of what is asked: equal for campaigns whose results belong together."""
-        job, question = self.job, self.job.question
+        job = self.job
+        question = self.job.question
         pairs = zip(job.methods, job.configs, strict=True)
         fields: dict[str, Any] = {
             "norm": question.norm,
@@ -174,7 +175,8 @@ class Plan:
     def key(self, chunk: Chunk, item: int, method: int) -> Key:
         several = len(self.job.eps)
         position = chunk.positions[item // several]
-        name, config = self.job.methods[method].name, self.job.configs[method]
+        name = self.job.methods[method].name
+        config = self.job.configs[method]
         digests = (chunk.subject.digest, self.input_digests[position])
         return Key(*digests, self.specs[position][item % several], name, config, __version__)
 
@@ -196,7 +198,8 @@ class Plan:
         return Missing(tuple(map(tuple, wanted)), known)
 
     def task(self, chunk: Chunk, missing: Missing, device: str) -> Task:
-        positions, subject = list(chunk.positions), chunk.subject
+        positions = list(chunk.positions)
+        subject = chunk.subject
         return Task(
             subject.path,
             (subject.network.digest, subject.posterior),
@@ -246,7 +249,8 @@ def make_plan(campaign: Campaign) -> Plan:
     indices = selection(campaign.question.select, len(data.x))
     x, y = data.x[indices], labels_of(data, indices)
     kept = _different(x, y)
-    repeated, indices = len(indices) - len(kept), [indices[i] for i in kept]
+    repeated = len(indices) - len(kept)
+    indices = [indices[i] for i in kept]
     x, y = x[kept], y[kept]
     configs = tuple(_config(method, campaign.seed) for method in campaign.methods)
     job = Job(
@@ -313,7 +317,8 @@ def estimate_cost(plan: Plan, device: str) -> list[Cost]:
     spread = tuple(sorted({k * len(plan.indices) // count for k in range(count)}))
     costs = []
     for subject in plan.subjects:
-        first, chunk = Chunk(subject, spread[:1]), Chunk(subject, spread)
+        first = Chunk(subject, spread[:1])
+        chunk = Chunk(subject, spread)
         # Reads the file, warms the device up.
         compute(plan.task(first, plan.missing(first, {}), device))
         task = plan.task(chunk, plan.missing(chunk, {}), device)

@@ -48,13 +48,11 @@ class Runner:
     """A plan, a store and workers; `run` returns when the plan's chunks are all stored."""
 
     def __init__(self, plan: Plan, store: Store, workers: Workers, device: str, show: Show) -> None:
-        self.plan, self.store, self.workers, self.device, self.show = (
-            plan,
-            store,
-            workers,
-            device,
-            show,
-        )
+        self.plan = plan
+        self.store = store
+        self.workers = workers
+        self.device = device
+        self.show = show
         self.flights: dict[Future[Computed], Flight] = {}
         self.pending: deque[Chunk] = deque()
         # A worker died over each; they are computed one at a time.
@@ -98,7 +96,7 @@ class Runner:
                 file=sys.stderr,
             )
 
-        # Which alone may handle signals.
+        # Only the main thread may handle signals.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -114,7 +112,8 @@ class Runner:
         # A process pool takes no more once one of its processes has died.
         if self.broken and not self.flights:
             self.executor.shutdown(wait=False)
-            self.executor, self.broken = self.workers.start(), False
+            self.executor = self.workers.start()
+            self.broken = False
         looked = 0
         while (
             not self.stopping and self._room() and looked < len(self.pending) + len(self.suspects)
@@ -172,7 +171,8 @@ class Runner:
             self.store.renew()
 
     def _store(self, flight: Flight, computed: Computed) -> None:
-        plan, chunk = self.plan, flight.chunk
+        plan = self.plan
+        chunk = flight.chunk
         name = bundle_name(plan, chunk, flight.missing)
         rows = [
             stored_row(plan.key(chunk, row.item, row.method), row, name) for row in computed.rows

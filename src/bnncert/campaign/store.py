@@ -95,7 +95,8 @@ class Store:
     """A run folder that is open. Every method is one transaction."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
-        self.folder, self.connection = folder, connection
+        self.folder = folder
+        self.connection = connection
 
     def enter(self, plan: Plan) -> None:
         """Make the folder that of the plan; results stay, whatever was asked before."""

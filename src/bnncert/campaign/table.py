@@ -135,7 +135,8 @@ class Line:
 
 
 EACH_ITEM = f"""
-SELECT p.rank AS rank, p.name AS name, i.eps AS eps, count(r.status) > 0 AS stored, max(r.status IS 'error') AS error,
+SELECT p.rank AS rank, p.name AS name, i.eps AS eps,
+       count(r.status) > 0 AS stored, max(r.status IS 'error') AS error,
        max(coalesce(r.lower, 0)) AS lower, min(coalesce(r.upper, 1)) AS upper
 FROM posteriors p CROSS JOIN items i CROSS JOIN methods m LEFT JOIN results r {JOINED}
 GROUP BY p.rank, i.rank
@@ -163,7 +164,10 @@ def method_counts(store: Store) -> list[tuple[str, int]]:
 
 def reasons(store: Store) -> list[tuple[int, str]]:
     """Why items ended in error, and how many."""
-    statement = "SELECT count(*), reason FROM results WHERE status = 'error' AND version = ? GROUP BY reason ORDER BY 1 DESC"
+    statement = (
+        "SELECT count(*), reason FROM results WHERE status = 'error' AND version = ? "
+        "GROUP BY reason ORDER BY 1 DESC"
+    )
     return [
         (int(count), str(reason))
         for count, reason in store.connection.execute(statement, (__version__,))

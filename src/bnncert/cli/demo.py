@@ -24,12 +24,14 @@ from bnncert.results.folder import result_folder
 from bnncert.train import BayesByBackprop, accuracy, train
 
 RECIPE = BayesByBackprop(epochs=60, learning_rate=1e-2, kl_weight=1e-6, initial_std=4e-3)
-IMAGES, EPS = 20, 0.02
+IMAGES = 20
+EPS = 0.02
 METHODS: tuple[Method, ...] = (Sampling(step=4.0), PIE(), GIE(), Concentration(upper=True))
 GOODBYE = """posterior, results and certificates are in {out}
 Checked again:   bnncert check {out}/pie --posterior {out}/posterior.safetensors
 Your own model:  bnncert certify POSTERIOR.npz --inputs INPUTS.npz --eps 0.01 --out results
-(arrays W0_mean [in, out], b0_mean, W0_std, b0_std, W1_mean, ... in the one; x and y in the other)"""
+(arrays W0_mean [in, out], b0_mean, W0_std, b0_std, W1_mean, ... in the one; x and y in the other)\
+"""
 
 
 def run_demo(out: Path) -> None:
@@ -92,7 +94,8 @@ def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
         sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper")
     )
     certified = sum(result.status == "certified" for result in results)
-    calls, seconds = sum(r.bound_calls for r in results), sum(r.seconds for r in results)
+    calls = sum(r.bound_calls for r in results)
+    seconds = sum(r.seconds for r in results)
     return (
         percent(lower),
         percent(upper, up=True),

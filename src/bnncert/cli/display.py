@@ -24,10 +24,8 @@ def show_results(
 ) -> None:
     """A row a result (the first few) and the summary; with several radii each radius has its own
     summary."""
-    estimated, sized = (
-        any(result.estimate for result in results),
-        len({result.eps for result in results}) > 1,
-    )
+    estimated = any(result.estimate for result in results)
+    sized = len({result.eps for result in results}) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     names = [
         region,

@@ -37,7 +37,8 @@ def zoo_list() -> None:
         )
     shipped = shipped_index()
     for name, made in ZOO.items():
-        known, trained = shipped.get(name), trained_path(name).is_file()
+        known = shipped.get(name)
+        trained = trained_path(name).is_file()
         measured = (
             (f"{100 * known['accuracy']:.2f} %", f"{known['std']:.1g}") if known else ("–", "–")
         )
@@ -57,7 +58,8 @@ def zoo_train(
     """Train a network by its recipe; an interrupted run goes on where it stopped."""
     from bnncert.zoo.recipes import recipe, trained_path
 
-    made, path = recipe(name), out or trained_path(name)
+    made = recipe(name)
+    path = out or trained_path(name)
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
     fit(made, path, device)

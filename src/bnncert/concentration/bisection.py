@@ -1,7 +1,7 @@
 """Bisection of the input region, for inputs of few dimensions: whatever fails on X fails on one of
 its parts.
 
-    P(fail on X) <= Σ_a P(fail on X_a),     X the union of the boxes X_a (of a ball: its parts in them).
+    P(fail on X) <= Σ_a P(fail on X_a),    X the union of the boxes X_a (a ball's: its parts there).
 
 Every part has a proof of its own, hidden intervals included, which its smaller region makes
 tighter; any activation may be used. A part is cut in two along the coordinate that moves the rows
@@ -66,12 +66,15 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
     """Better proofs by parts, where the ones known leave a noticeable failure and no counterexample
     is known."""
     deadline = time.perf_counter() + limits.seconds
-    counts, points, interrupted = [0] * len(problem), dict(known.counterexamples), False
+    counts = [0] * len(problem)
+    points = dict(known.counterexamples)
+    interrupted = False
     enough = min(limits.enough, 1 - limits.precision)
     left = [i for i, proof in enumerate(known.proofs) if proof.bound < enough and i not in points]
     box = problem.specification.region.box.reshape(len(problem), -1)
     whole = _prove(problem, posterior, [(i, box.lower[i], box.upper[i]) for i in left], points)
-    leaves, marks = list(whole), {part.input: Mark(STAGE, part.proof.bound) for part in whole}
+    leaves = list(whole)
+    marks = {part.input: Mark(STAGE, part.proof.bound) for part in whole}
     try:
         while leaves and time.perf_counter() < deadline:
             lower = {part.input: _best(part).bound for part in whole}
@@ -137,10 +140,8 @@ def _prove(
         return []
     spec = problem.specification
     index = torch.tensor([i for i, _, _ in boxes], device=spec.rows.device)
-    lower, upper = (
-        torch.stack([low for _, low, _ in boxes]),
-        torch.stack([high for _, _, high in boxes]),
-    )
+    lower = torch.stack([low for _, low, _ in boxes])
+    upper = torch.stack([high for _, _, high in boxes])
     region = replace(
         spec.region[index], box=Box(lower, upper).reshape(*spec.region.center[index].shape)
     )
@@ -154,7 +155,8 @@ def _prove(
         )
         for place in (margins < 0).nonzero().squeeze(1).tolist():
             points.setdefault(boxes[place][0], middle[place])
-    proofs, dimensions = prove(asked, posterior, 0), _longest(asked, posterior)
+    proofs = prove(asked, posterior, 0)
+    dimensions = _longest(asked, posterior)
     for place in _empty(region).nonzero().squeeze(1).tolist():
         proofs[place] = replace(proofs[place], bound=1.0)
     parts = zip(boxes, proofs, dimensions.tolist(), strict=True)

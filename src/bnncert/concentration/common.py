@@ -93,7 +93,8 @@ def _reaches(base: Roots, leaves: Domains) -> dict[int, Reach]:
     found = {}
     for k, step in enumerate(steps):
         if isinstance(step, NoisyLinear) and step.noise.random:
-            center, radius = (step.h.lower + step.h.upper) / 2, (step.h.upper - step.h.lower) / 2
+            center = (step.h.lower + step.h.upper) / 2
+            radius = (step.h.upper - step.h.lower) / 2
             found[k] = Reach(
                 coefficients[k + 1].flatten(2)[:, 0], center, radius * (1 + 4 * UNIT), step
             )
@@ -105,9 +106,11 @@ def _deviations(
 ) -> Tensor:
     """D [n] of every leaf."""
     first = next(iter(reaches.values())).rows
-    parts, terms = first.new_zeros(3, len(first)), 0
+    parts = first.new_zeros(3, len(first))
+    terms = 0
     for k, reach in reaches.items():
-        own, common = (reach.rows - rows[k]) ** 2, (rows[k] ** 2).expand_as(reach.rows)
+        own = (reach.rows - rows[k]) ** 2
+        common = (rows[k] ** 2).expand_as(reach.rows)
         parts[0] += _squared(reach.step, own, reach.center) + _bias(reach.step, own)
         parts[1] += _squared(reach.step, common, reach.center - centers.get(k, reach.center))
         parts[2] += _squared(reach.step, reach.rows**2, reach.radius)

@@ -30,7 +30,8 @@ from bnncert.model.box import Box
 from bnncert.model.layers import Flatten, MaxPool2d
 from bnncert.model.problem import Problem
 
-SLOPE_RATE, MULTIPLIER_RATE = 0.1, 0.05
+SLOPE_RATE = 0.1
+MULTIPLIER_RATE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +220,8 @@ def functional_of(
     Lower lines pass through 0, which is sound for slopes within their range: whatever is given,
     those are taken.
     """
-    domains, traced = question.domains, question.traced
+    domains = question.domains
+    traced = question.traced
     within = slopes.clamp(*_slope_range(base, domains))
     signed = by_layer(base, scattered(base, domains, multipliers * domains.splits.sign()))
     values = lower_slopes(base, question, within)

@@ -105,7 +105,8 @@ def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
 def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
     """The functionals of z_i, then of -z_i [B, 2n], z what the last step gives, by rows of the
     chosen neurons (None: all); of the others it is said that nothing is known."""
-    network, region = traced.network, traced.region
+    network = traced.network
+    region = traced.region
     outputs = network.shapes[len(traced.steps)]
     width = math.prod(outputs)
     value = torch.full((len(region), 2 * width), -math.inf).to(region.center)
@@ -166,7 +167,9 @@ def one_layer(step: NoisyLinear) -> Functional:
     The fold on that box, without rows: ±μ·hc - Σ_j hr_j E|μ_j + g_j| and L² = Σ_j σ_j² max|h_j|² +
     σ_b².
     """
-    layer, h, noise = step.layer, step.h, step.noise
+    layer = step.layer
+    h = step.h
+    noise = step.noise
     center = (h.lower + h.upper) / 2
     radius = (h.upper - h.lower) / 2
     middle = through(layer, step.mean, center).flatten(1)

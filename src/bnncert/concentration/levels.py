@@ -23,7 +23,8 @@ from bnncert.concentration.functional import Functional
 from bnncert.numerics.rounding import UNIT
 from bnncert.numerics.tails import normal_tail_up
 
-LEVELS, STEP = 65, 1 / 8  # of s
+LEVELS = 65  # of s
+STEP = 1 / 8  # between two of them
 SLACK = 2.0**-40  # pays for exp, log and the sums around them
 
 

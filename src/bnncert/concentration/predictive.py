@@ -1,6 +1,7 @@
 """Posterior-predictive means, bounded for every x of a region:
 
-    softmax   π(x) = E_w softmax(f(x, w))_c,  c the label            mean   μ(x) = E_w a·f(x, w),  a the first row
+    softmax   π(x) = E_w softmax(f(x, w))_c,  c the label
+    mean      μ(x) = E_w a·f(x, w),           a the first row
 
 Where the gap to the nearest rival is positive, the class with the largest predictive probability is
 the label on all of X. A list of networks needs no probabilities: its mean is the mean of each
@@ -202,7 +203,8 @@ def _prove_part(
     score: Score,
     names: Tensor,
 ) -> tuple[list[Proof], Tensor]:
-    spec, network = problem.specification, problem.network
+    spec = problem.specification
+    network = problem.network
     known = prefix(network, posterior, spec.region)
     scores = []
     for t in thresholds:

@@ -27,14 +27,7 @@ from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
 # The first decides most inputs, the second most of the others.
-THRESHOLDS = (
-    5.5,
-    3.0,
-    5.0,
-    4.5,
-    4.0,
-    3.5,
-)
+THRESHOLDS = (5.5, 3.0, 5.0, 4.5, 4.0, 3.5)
 UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain ones give nothing
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 GRADIENTS = 4  # times the memory of a walk
@@ -111,7 +104,8 @@ def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Ten
     network itself fails at the clean input, m is at most its margin there and nothing can be
     certified.
     """
-    spec, network = problem.specification, problem.network
+    spec = problem.specification
+    network = problem.network
     nothing = torch.tensor([0.0, UNDECIDED], dtype=torch.float64, device=spec.rows.device)
     best = nothing.repeat(len(problem), 1)
     mean_margins = spec.margins(network.forward(posterior.mean, spec.region.center))

@@ -35,12 +35,12 @@ from bnncert.numerics.batching import in_batches
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.gaussian import Gaussian
 
-ROOT_ITERATIONS, ITERATIONS = 40, 15
+ROOT_ITERATIONS = 40
+ITERATIONS = 15
 CLOSED = 1e-9  # failure of a leaf below which it is not split
 SURE = 1e-10  # failure of a row below which it needs no tree
-LEAST_THRESHOLD = (
-    4.5  # branching makes rows cheap, and then the charge of hidden intervals is what is left
-)
+# Branching makes rows cheap, and then the charge of hidden intervals is what is left.
+LEAST_THRESHOLD = 4.5
 NARROW = 5.0  # the threshold of inputs for which nothing is proved yet
 AT_ONCE = {"cpu": 512, "cuda": 16384}  # domains split in a round
 
@@ -131,7 +131,8 @@ def refine(
 
     observe: called after every round with the lower bounds [B] so far.
     """
-    search, interrupted = _Search(problem, posterior, proofs, limits), False
+    search = _Search(problem, posterior, proofs, limits)
+    interrupted = False
     try:
         while search.advance():
             if observe is not None:
@@ -148,7 +149,10 @@ class _Search:
         self, problem: Problem, posterior: Gaussian, proofs: list[Proof], limits: Limits
     ) -> None:
         spec = problem.specification
-        self.problem, self.posterior, self.proofs, self.limits = problem, posterior, proofs, limits
+        self.problem = problem
+        self.posterior = posterior
+        self.proofs = proofs
+        self.limits = limits
         self.deadline = time.perf_counter() + limits.seconds
         self.device = spec.rows.device
         self.given = torch.tensor(
@@ -177,7 +181,8 @@ class _Search:
         chosen = self._worst()
         if len(chosen) == 0:
             return False
-        nodes, depth = self.nodes, self.nodes.depth[chosen]
+        nodes = self.nodes
+        depth = self.nodes.depth[chosen]
         children = halves(nodes.domains(chosen), nodes.branch[chosen], nodes.weight[chosen], depth)
         found = self._tighten(children, ITERATIONS)
         nodes.append(found, chosen.repeat(2), (depth + 1).repeat(2))
@@ -225,10 +230,8 @@ class _Search:
             (found.margin == worst[domains.input]) & (found.margin < self.margins[domains.input])
         ).nonzero()
         index = index.squeeze(1)
-        self.points[domains.input[index]], self.margins[domains.input[index]] = (
-            found.point[index],
-            found.margin[index],
-        )
+        self.points[domains.input[index]] = found.point[index]
+        self.margins[domains.input[index]] = found.margin[index]
         return found
 
     def _retire(self) -> None:
@@ -297,7 +300,8 @@ class _Search:
             none = self.plain.new_zeros(0)
             return none, none.bool()
         nodes = self.nodes
-        best, own = nodes.failure.clone(), torch.ones_like(nodes.leaf)
+        best = nodes.failure.clone()
+        own = torch.ones_like(nodes.leaf)
         for level in range(int(nodes.depth.max()), 0, -1):
             below = (nodes.depth == level).nonzero().squeeze(1)
             sums = torch.zeros_like(best).index_add(0, nodes.parent[below], best[below])
@@ -316,7 +320,8 @@ class _Search:
         failure, own = self._best()
         shared = self._common(failure)
         lower = self._certified(failure)
-        proofs, taken = list(self.proofs), self._taken(own)
+        proofs = list(self.proofs)
+        taken = self._taken(own)
         for i in (lower > self.given).nonzero().squeeze(1).tolist():
             proofs[i] = self._proof(i, float(lower[i]), failure, taken, shared)
         counts = torch.bincount(self.nodes.input, minlength=len(self.problem)).tolist()
@@ -328,7 +333,8 @@ class _Search:
         found: dict[int, Common] = {}
         if not applies(self.base):
             return found
-        nodes, frontier = self._nodes(), self._frontier()
+        nodes = self._nodes()
+        frontier = self._frontier()
         worth = (
             (self.margins > 0)[nodes.input] & (nodes.parent < 0) & (failure > WORTH) & ~nodes.leaf
         )
@@ -338,7 +344,8 @@ class _Search:
                 values = nodes.value[leaves], nodes.lipschitz[leaves]
                 tail, common = common_failure(self.base, nodes.domains(leaves), *values)
                 if common is not None and tail < failure[root]:
-                    failure[root], found[root] = tail, common
+                    failure[root] = tail
+                    found[root] = common
         return found
 
     def _frontier(self) -> Tensor:
@@ -363,7 +370,8 @@ class _Search:
     def _proof(
         self, i: int, lower: float, failure: Tensor, taken: Tensor, shared: dict[int, Common]
     ) -> Proof:
-        nodes, trees = self._nodes(), {}
+        nodes = self._nodes()
+        trees = {}
         count = int((self.base.open[i] < self.base.width).sum())
         for root in ((nodes.parent < 0) & (nodes.input == i)).nonzero().squeeze(1).tolist():
             row = int(nodes.row[root])

@@ -15,7 +15,8 @@ from bnncert.concentration.functional import Functional, Trace, functional, with
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.specification import Specification
 
-ITERATES, RATE = 21, 0.1
+ITERATES = 21
+RATE = 0.1
 
 
 def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Functional]:

@@ -1,8 +1,10 @@
 """From functionals to probabilities.
 
-    P_safe >= 1 - (sides of hidden neurons that may fail)·Q(t) - Σ_rows q_r,     q_r = Q(m_r / L_r)  if m_r >= 0 < L_r,
-                                                                                  1[m_r <= 0]        if L_r = 0,
-                                                                                  1                  otherwise,
+    P_safe >= 1 - (sides of hidden neurons that may fail)·Q(t) - Σ_rows q_r,
+
+    q_r = Q(m_r / L_r)  if m_r >= 0 < L_r,
+          1[m_r <= 0]   if L_r = 0,
+          1             otherwise,
 
 with m (E F already taken off) and L of the rows. Q of a negative number would be no bound: hence
 the last case.

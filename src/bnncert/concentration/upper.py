@@ -61,7 +61,8 @@ def _refute(
         ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen)
     )
     proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
-    stored, names = points.cpu(), rows.tolist()
+    stored = points.cpu()
+    names = rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):
         if proof.bound > 0:
             upper = min(1.0, (1 - proof.bound) * (1 + 4 * UNIT))
@@ -77,8 +78,8 @@ def counterexamples(
     networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
     inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
     attack = pgd(problem, networks, inside, seed=seed)
-    # [S, B, R]
-    margins = problem.specification.margins(problem.network.forward(posterior.mean, attack.points))
+    outputs = problem.network.forward(posterior.mean, attack.points)
+    margins = problem.specification.margins(outputs)  # [S, B, R]
     smallest, rows = margins.min(-1)
     worst = smallest.argmin(0)
     inputs = torch.arange(len(problem), device=worst.device)

@@ -88,7 +88,8 @@ def downloaded(name: str, published: Published) -> list[Path]:
             )
         return [cache / file for file in published.files]
     except (OSError, ValueError) as error:  # no network or no cache; a hash that differs
-        reason, files = " ".join(str(error).split()), " and ".join(published.files)
+        reason = " ".join(str(error).split())
+        files = " and ".join(published.files)
         raise InputError(
             f"data set {name!r} could not be downloaded ({reason}); "
             f"set {FOLDER} to a folder that holds {files}"

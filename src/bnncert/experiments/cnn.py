@@ -18,7 +18,8 @@ from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
 from bnncert.zoo.recipes import posterior_path
 
-NETWORKS, STEPS = ("cnn", "cnn-bayesian"), (0, 1, 2)
+NETWORKS = ("cnn", "cnn-bayesian")
+STEPS = (0, 1, 2)
 METHODS: dict[str, Method] = {
     "PIE": PIE(samples=10, budget=10),
     "GIE": GIE(samples=10, budget=10),
@@ -39,7 +40,8 @@ def cells(setting: Setting) -> list[Cell]:
 
 def _rows(setting: Setting, name: str, steps: int, method: str) -> list[Row]:
     network, posterior = load_posterior(posterior_path(name))
-    data, count = load_inputs("cifar10"), 2 if setting.quick else 50
+    data = load_inputs("cifar10")
+    count = 2 if setting.quick else 50
     if data.y is None:
         raise InputError("data set 'cifar10' came without labels; get it again")
     specification = class_robust(

@@ -24,7 +24,8 @@ from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, half_space
 from bnncert.posteriors.independent import Normal
 
-SEED, EXTENT = 1, (-3.5, 3.5)  # four draws that differ enough to show the methods
+SEED = 1  # four draws that differ enough to show the methods
+EXTENT = (-3.5, 3.5)
 METHODS: dict[str, Sampling | PIE | GIE] = {
     "sampling": Sampling(samples=4, step=1.0, mean_first=False, budget=1000),
     "PIE": PIE(samples=4, step=1.0, mean_first=False, budget=1000),
@@ -49,7 +50,8 @@ def cells(_: Setting) -> list[Cell]:
 
 
 def _covered(name: str) -> list[Row]:
-    problem, plan = example(), METHODS[name].plan()
+    problem = example()
+    plan = METHODS[name].plan()
     if not isinstance(problem.posterior, Normal):
         raise TypeError("boxes have a mass under independent weights only")
     found, calls = grow(problem, plan, SEED)

@@ -38,7 +38,8 @@ def _covered(setting: Setting) -> list[Row]:
     image = _image(everyone)
     problem = everyone[image : image + 1]
     axes = _axes(problem)
-    rows, reach = [], 1.0
+    rows = []
+    reach = 1.0
     for name, method in BOX_METHODS.items():
         lower, box = _box(problem, name)
         sides = [_in_sigmas(problem, box, axis) for axis in axes] if box is not None else []
@@ -95,7 +96,8 @@ def _in_sigmas(problem: Problem, box: Box, weight: int) -> list[float]:
 
 def _safe(problem: Problem, axes: list[int], extent: float) -> list[list[bool]]:
     """Which networks of the plane a linear bound proves safe, rows by the second weight."""
-    posterior, spec = _normal(problem), problem.specification
+    posterior = _normal(problem)
+    spec = problem.specification
     ticks = torch.linspace(-extent, extent, SIDE, dtype=torch.float64).tolist()
     return [
         [_proved(problem, _moved(posterior, axes, (a, b)), spec.rows) for a in ticks] for b in ticks
@@ -130,7 +132,8 @@ def draw(rows: list[Row]) -> Figure:
         row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}" if row["boxes"] else "no safe box")
         for row in rows
     }
-    title = f"{rows[0]['network']}, image {rows[0]['image']}: covered part of a plane through weight space"
+    subject = f"{rows[0]['network']}, image {rows[0]['image']}"
+    title = f"{subject}: covered part of a plane through weight space"
     labels = tuple(f"weight {weight}, in σ" for weight in rows[0]["weights"])
     return draw_covers(covers, np.array(rows[0]["safe"]), extent, title, (labels[0], labels[1]))
 

@@ -24,7 +24,8 @@ def cells(setting: Setting) -> list[Cell]:
 
 
 def _rows(subject: Subject, setting: Setting) -> list[Row]:
-    problem, plan = subject.problem(setting.device), PIE(samples=1).plan()
+    problem = subject.problem(setting.device)
+    plan = PIE(samples=1).plan()
     posterior = independent(problem)
     found, _ = grow(problem, plan, SEED)
     reached = [boxes[0].steps if boxes else 0 for boxes in found]

@@ -10,7 +10,9 @@ from scipy.stats import norm
 from bnncert.experiments.plots import draw_noise
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 
-SIGMA, INPUTS, FAILURE = 0.01, 784, 1e-3
+SIGMA = 0.01
+INPUTS = 784
+FAILURE = 1e-3
 
 
 def cells(_: Setting) -> list[Cell]:

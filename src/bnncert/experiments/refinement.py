@@ -19,7 +19,9 @@ from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import SEED, Subject, subjects
 from bnncert.model.problem import Problem
 
-FACTOR, SECONDS, NODES = 4, 60.0, 10**6
+FACTOR = 4
+SECONDS = 60.0
+NODES = 10**6
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
     Points that the search finds enter the upper bound at the end.
     """
     _, (posterior,) = gaussian_components(problem)
-    start, history = time.perf_counter(), list[tuple[float, float, float]]()
+    start = time.perf_counter()
+    history = list[tuple[float, float, float]]()
     refuted = refute(problem, posterior, SEED)
     upper = [found.upper if found else 1.0 for found in refuted]
     left = [i for i, found in enumerate(refuted) if found is None]

@@ -17,7 +17,8 @@ from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import PAPER, Subject, subjects
 from bnncert.model.box import Box
 
-REPEATS, CALLS = 5, 50  # bound calls per image, as everywhere
+REPEATS = 5
+CALLS = 50  # bound calls per image, as everywhere
 
 
 def cells(setting: Setting) -> list[Cell]:
@@ -29,7 +30,8 @@ def cells(setting: Setting) -> list[Cell]:
 
 def _rows(subject: Subject, setting: Setting) -> list[Row]:
     problem = subject.problem(setting.device)
-    posterior, spec = independent(problem), problem.specification
+    posterior = independent(problem)
+    spec = problem.specification
     weights = Box(posterior.center - posterior.spread, posterior.center + posterior.spread)
     arguments = (problem.network, weights, spec.region, spec.rows, spec.offsets)
     gradient = _seconds(lambda: gradient_signs(problem, posterior.center), setting.device)

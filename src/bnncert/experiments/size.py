@@ -1,5 +1,7 @@
-"""Seconds per image against the size of the network: 784 inputs, ten outputs, untrained weights, σ =
-1e-4, ε = 0.001."""
+"""Seconds per image against the size of the network.
+
+784 inputs, ten outputs, untrained weights, σ = 1e-4, ε = 0.001.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,15 @@ from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
 from bnncert.posteriors.independent import Normal
 
-WIDTHS, DEPTHS = (32, 64, 128, 256, 512), (1, 2, 3)
+WIDTHS = (32, 64, 128, 256, 512)
+DEPTHS = (1, 2, 3)
 METHODS: dict[str, Method] = {
     "PIE": PIE(samples=1, budget=10),
     "concentration": Concentration(effort=0),
 }
-INPUTS, CLASSES, SEED = 784, 10, 0
+INPUTS = 784
+CLASSES = 10
+SEED = 0
 
 
 def cells(setting: Setting) -> list[Cell]:

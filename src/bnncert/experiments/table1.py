@@ -69,7 +69,8 @@ def _row(subject: Subject, method: str, **values: float) -> list[Row]:
 
 def _accuracy(subject: Subject, setting: Setting) -> list[Row]:
     """Of the mean network; the paper does not say whether attacked images are clipped to [0, 1]."""
-    paper, rows = PAPER.get(subject.name), []
+    paper = PAPER.get(subject.name)
+    rows = []
     for name, clip in (("PGD", (0.0, 1.0)), ("PGD, not clipped", None)):
         problem = subject.problem(setting.device, PGD_EPS, clip=clip)
         clean, attacked = surviving(problem, problem.posterior.center.unsqueeze(0))

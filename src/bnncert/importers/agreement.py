@@ -39,11 +39,7 @@ def check_agreement(
     )
     logits = reading.network.forward(center, x)
     # A softmax at the end was left out.
-    expected = (
-        logits,
-        logits.log_softmax(-1),
-        logits.softmax(-1),
-    )
+    expected = (logits, logits.log_softmax(-1), logits.softmax(-1))
     reason = ""
     for dtype, tolerance in TOLERANCE.items():
         try:

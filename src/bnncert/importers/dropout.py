@@ -47,7 +47,8 @@ def from_dropout(
     """
     reading = read(module, input_shape, dropout=True)
     refuse_bayesian(reading)
-    network, weights = reading.network, reading.flat(own_parameters(module))
+    network = reading.network
+    weights = reading.flat(own_parameters(module))
     _check_samples(samples, network.size)
     if not reading.dropouts:
         raise InputError(
@@ -71,7 +72,8 @@ def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
     generator = np.random.default_rng(seed)
     masks = []
     for dropout in reading.dropouts:
-        module, shape = dropout.step.module, reading.network.shapes[dropout.position]
+        module = dropout.step.module
+        shape = reading.network.shapes[dropout.position]
         if not isinstance(module, nn.Dropout | nn.Dropout2d) or not module.p < 1:
             raise _refusal(
                 dropout,

@@ -5,7 +5,8 @@ P is the curvature of the data, scaled, plus the prior's precision; it is taken 
 
     diag   std = P^(-1/2)
     full   factor = Cholesky factor of P⁻¹
-    kron   for each parameter P = Q Λ Qᵀ with Q = Q₁ ⊗ Q₂ and Λ = λ₁ ⊗ λ₂ + prior: factor = Q Λ^(-1/2), a block each
+    kron   factor = Q Λ^(-1/2), one block per parameter,
+           where P = Q Λ Qᵀ with Q = Q₁ ⊗ Q₂ and Λ = λ₁ ⊗ λ₂ + prior
 
 Weights outside `subset_of_weights`, or frozen when the approximation was made, are certain.
 """

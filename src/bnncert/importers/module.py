@@ -59,7 +59,9 @@ def read(
     """
     steps = _without_softmax(chain(module))
     first = _first_shape(steps) if input_shape is None else tuple(int(size) for size in input_shape)
-    shape, layers, sources = first, list[Layer](), list[dict[str, Source]]()
+    shape = first
+    layers = list[Layer]()
+    sources = list[dict[str, Source]]()
     dropouts: list[Dropout] = []
     for step in steps:
         if isinstance(step.module, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -269,10 +271,8 @@ def _fold(
         raise refusal(
             step, f"normalises {norm.num_features} features and does not fit the layer before it"
         )
-    mean, variance = (
-        norm.running_mean.detach().cpu().double(),
-        norm.running_var.detach().cpu().double(),
-    )
+    mean = norm.running_mean.detach().cpu().double()
+    variance = norm.running_var.detach().cpu().double()
     gamma = torch.ones_like(mean) if norm.weight is None else norm.weight.detach().cpu().double()
     beta = torch.zeros_like(mean) if norm.bias is None else norm.bias.detach().cpu().double()
     scale = gamma / (variance + norm.eps).sqrt()

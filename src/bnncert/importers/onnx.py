@@ -90,7 +90,7 @@ def _deviations(network: Network, std: Std) -> Tensor:
     return torch.cat(parts)
 
 
-# ------------------------------------------------------------------------------------------------- the graph
+# ---------------------------------------------------------------------------------------- the graph
 
 
 def _onnx() -> Any:
@@ -137,7 +137,8 @@ def _walk(graph: Any) -> Chain:
         raise InputError(
             f"the graph has {len(inputs)} inputs and {len(graph.output)} outputs; give one of each"
         )
-    chain, current = _start(inputs[0]), inputs[0].name
+    chain = _start(inputs[0])
+    current = inputs[0].name
     for node in graph.node:
         name = node.name or node.output[0]
         try:
@@ -154,7 +155,8 @@ def _walk(graph: Any) -> Chain:
             if read.position < 0:
                 constants[result] = FOLDED[node.op_type](read)
             else:
-                chain, current = OPERATORS[node.op_type](chain, read), result
+                chain = OPERATORS[node.op_type](chain, read)
+                current = result
         except MALFORMED as error:
             raise InputError(f"node {name!r} ({node.op_type}): {error}") from error
     if current != graph.output[0].name:

@@ -33,10 +33,8 @@ from bnncert.model.layers import (
 )
 
 # Defaults are single floats, as attributes are.
-SLOPE, EPSILON = (
-    float(np.float32(0.01)),
-    float(np.float32(1e-5)),
-)
+SLOPE = float(np.float32(0.01))
+EPSILON = float(np.float32(1e-5))
 MOST = 2**28  # entries of an activation or of a constant that is computed
 Array: TypeAlias = NDArray[Any]
 
@@ -106,7 +104,7 @@ class Chain:
         return self
 
 
-# ------------------------------------------------------------------------------------------------- linear layers
+# ------------------------------------------------------------------------------------ linear layers
 
 
 def _gemm(chain: Chain, node: Node) -> Chain:
@@ -202,7 +200,7 @@ def _given(bias: Array | None) -> tuple[Array, ...]:
     return () if bias is None else (bias,)
 
 
-# ------------------------------------------------------------------------------------------------- arithmetic
+# --------------------------------------------------------------------------------------- arithmetic
 
 
 def _arithmetic(chain: Chain, node: Node) -> Chain:
@@ -282,7 +280,7 @@ def _per_channel(value: Array) -> Array:
     return first
 
 
-# ------------------------------------------------------------------------------------------------- other layers
+# ------------------------------------------------------------------------------------- other layers
 
 
 def _activation(chain: Chain, node: Node) -> Chain:
@@ -328,7 +326,8 @@ def _flatten(chain: Chain, node: Node) -> Chain:
 
 def _reshape(chain: Chain, node: Node) -> Chain:
     """To [batch, -1] or the same in numbers."""
-    wanted, size = node.operands[1], math.prod(chain.shape)
+    wanted = node.operands[1]
+    size = math.prod(chain.shape)
     plain = wanted is not None and wanted.dtype == np.int64 and wanted.shape == (2,)
     if node.position != 0 or node.options(allowzero=0)["allowzero"] or not plain or wanted is None:
         raise InputError("the new shape must be [batch, -1], as constants")

@@ -43,9 +43,8 @@ class Dropout:
 
     step: Step
     position: int
-    normalised: bool = (
-        False  # it stands before a batch normalisation that was folded into the layer before both
-    )
+    # It stands before a batch normalisation that was folded into the layer before both.
+    normalised: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +86,8 @@ class Reading:
 
 
 def _tensor(values: Values, source: Source) -> Tensor:
-    name, rank = str(source.name), len(source.shape)
+    name = str(source.name)
+    rank = len(source.shape)
     if name not in values:
         raise InputError(
             f"there are no values for the module's tensor {name!r}; "

@@ -21,7 +21,9 @@ from bnncert.errors import InputError
 DEEPEST = 64  # parentheses inside each other
 LONGEST = 1000  # characters of a constant, and the largest power of ten in it
 MOST_BITS = 2**14  # of a numerator or denominator
-MOST_CASES, MOST_INEQUALITIES = 2**17, 2**21  # of a formula in disjunctive normal form
+# Of a formula in disjunctive normal form.
+MOST_CASES = 2**17
+MOST_INEQUALITIES = 2**21
 TOKEN = re.compile(r"[()]|[^\s()]+")
 ZERO, ONE = Fraction(0), Fraction(1)
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?")
@@ -101,7 +103,9 @@ def normal_form(formula: str | Group, names: Container[str], line: int) -> Formu
             line,
             f"{formula[:40]!r} is not a formula; give (<= ...), (>= ...), (and ...) or (or ...)",
         )
-    operator, operands, line = head(formula), formula.items[1:], formula.line
+    operator = head(formula)
+    operands = formula.items[1:]
+    line = formula.line
     match operator:
         case "<=" | ">=":
             return _comparison(operator, operands, names, line)
@@ -151,7 +155,8 @@ def _term(term: str | Group, names: Container[str], line: int) -> Sum:
         if term in names:
             return {term: ONE}, ZERO
         return {}, _number(term, line)
-    operator, line = head(term), term.line
+    operator = head(term)
+    line = term.line
     if operator not in ARITHMETIC:
         raise refusal(
             line,

@@ -229,7 +229,8 @@ def _network(
 
 
 def _layer(part: Mapping[str, Source]) -> Weighted:
-    shape, bias = part["W"].shape, "b" in part
+    shape = part["W"].shape
+    bias = "b" in part
     if len(shape) == 2:
         layer: Weighted = Dense(shape[1], shape[0], bias)
     else:

@@ -22,7 +22,10 @@ from torch.nn import functional
 from bnncert.errors import InputError
 from bnncert.importers.conventions import convention_of
 
-SUPPORTED = "Linear, Conv2d, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, AvgPool2d, MaxPool2d, BatchNorm after a Linear or Conv2d"
+SUPPORTED = (
+    "Linear, Conv2d, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, AvgPool2d, MaxPool2d, "
+    "BatchNorm after a Linear or Conv2d"
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ A file declares inputs X_0, X_1, ... and outputs Y_0, Y_1, ... and asserts what 
 satisfy the assertions. Each inequality a·y <= b of a counterexample becomes the row a·y - b > 0 of
 a safe network; equality is unsafe on both sides. So
 
-    unsafe iff one of several inequalities holds      is exactly: safe iff every row is positive,
-    unsafe iff several inequalities hold at once      is implied by one of their rows being positive everywhere.
+    unsafe iff one of several inequalities holds:   safe iff every row is positive,
+    unsafe iff several inequalities hold at once:   safe if one of their rows is positive.
 
 In the second case the row with the largest margin is taken, and P_safe of the rows is only a lower
 bound of P_safe.
@@ -54,7 +54,10 @@ VARIABLE = re.compile(r"([XY])_(0|[1-9][0-9]{0,7})")
 IGNORED = ("set-logic", "set-info", "set-option")
 SECOND = ("vnnlib-version", "declare-network")
 
-CONJUNCTION = "counterexamples must satisfy several output inequalities at once: one of them is refuted everywhere"
+CONJUNCTION = (
+    "counterexamples must satisfy several output inequalities at once: "
+    "one of them is refuted everywhere"
+)
 ROUNDED_ROWS = (
     "an output inequality cannot be written in floats: a slightly harder one is certified"
 )
@@ -142,7 +145,7 @@ def _read(path: Path) -> str:
         ) from error
 
 
-# ------------------------------------------------------------------------------------------------- what a file says
+# --------------------------------------------------------------------------------- what a file says
 
 
 def parse(text: str) -> Property:
@@ -247,7 +250,8 @@ def _box(within: Open, inequalities: Sequence[Inequality]) -> Open:
                 "an inequality over several inputs is not supported: regions are boxes",
             )
         ((name, factor),) = inequality.coefficients.items()
-        index, end = int(name[2:]), inequality.bound / factor
+        index = int(name[2:])
+        end = inequality.bound / factor
         low, high = box.get(index, within.get(index, (None, None)))
         if factor > 0:
             box[index] = (low, end if high is None else min(high, end))
@@ -273,7 +277,7 @@ def _closed(box: Open, inputs: int) -> Closed:
     return tuple(intervals)
 
 
-# ------------------------------------------------------------------------------------------------- what it asks of us
+# ------------------------------------------------------------------------------- what it asks of us
 
 
 def _query(said: Property, network: Network, weights: Tensor) -> Query:
@@ -404,7 +408,8 @@ def _specification(region: Region, rows: Sequence[Row], reach: float) -> Specifi
 
 def _label(rows: Tensor, offsets: Tensor) -> int | None:
     """The class that every row puts before another one, if that is what the rows say."""
-    label, rivals = int(rows[0].argmax()), rows.argmin(-1)
+    label = int(rows[0].argmax())
+    rivals = rows.argmin(-1)
     identity = torch.eye(rows.shape[1], dtype=torch.float64)
     says = torch.equal(rows, identity[label] - identity[rivals]) and not bool(offsets.any())
     return label if says and not bool((rivals == label).any()) else None

@@ -255,7 +255,8 @@ def from_description(description: Mapping[str, Any]) -> Network:
             f"architecture is malformed ({error!r}); it needs 'input_shape' and a list 'layers'"
         ) from error
     for k, fields in enumerate(entries):
-        kind, nodes = fields.pop("type", None), fields.pop("reads", [k])
+        kind = fields.pop("type", None)
+        nodes = fields.pop("reads", [k])
         if not isinstance(kind, str) or kind not in LAYERS:
             raise InputError(f"layer {kind!r} is not known; known layers: {', '.join(LAYERS)}")
         if not isinstance(nodes, list):
@@ -290,7 +291,8 @@ def cnn(input_shape: Shape, outputs: int) -> Network:
         raise InputError(
             f"cnn takes images (channels, height, width), not {input_shape}; use an mlp"
         )
-    halving, keeping = ((4, 4), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1))
+    halving = ((4, 4), (2, 2), (1, 1))
+    keeping = ((3, 3), (1, 1), (1, 1))
     widths = ((24, halving), (24, keeping), (48, halving), (48, keeping), (16, halving))
     layers: list[Layer] = []
     shape: Shape = input_shape

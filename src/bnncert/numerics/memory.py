@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import sys
 
-# Mallopt's names for: a block of its own from here on, give back from here on.
-MMAP_THRESHOLD, TRIM_THRESHOLD = (
-    -3,
-    -1,
-)
-LARGEST_KEPT, MOST_KEPT = 2**30, 2**31 - 1  # bytes
+# What mallopt calls: a block of its own from here on, give back from here on.
+MMAP_THRESHOLD = -3
+TRIM_THRESHOLD = -1
+# Bytes.
+LARGEST_KEPT = 2**30
+MOST_KEPT = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:

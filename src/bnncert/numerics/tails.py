@@ -11,7 +11,7 @@ from torch import Tensor
 from bnncert.numerics.rounding import TINY, UNIT
 
 ARGUMENT = 8 * UNIT  # (bound - centre) / scale / sqrt(2): four roundings, taken twice over
-# Erf, erfc and exp of any vendor: at most 5 ulp documented, taken six times over.
+# Of erf, erfc and exp of any vendor: at most 5 ulp documented, taken six times over.
 SPECIAL = 64 * UNIT
 
 

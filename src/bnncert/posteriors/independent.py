@@ -244,7 +244,8 @@ class Uniform(Independent):
 
     def interval_logs(self, box: Box, direction: int = DOWN) -> Tensor:
         """log(overlap / width), as log1p(-missing / width) where little is missing."""
-        width, slack = self.high - self.low, direction * SPECIAL
+        width = self.high - self.low
+        slack = direction * SPECIAL
         missing = (box.lower - self.low).clamp_min(0) + (self.high - box.upper).clamp_min(0)
         overlap = torch.minimum(box.upper, self.high) - torch.maximum(box.lower, self.low)
         near = torch.log1p(-(missing / width * (1 + slack)).clamp_max(1))
@@ -345,7 +346,8 @@ def _symmetric_logs(
     when the tails are small, core(-a) + core(b) otherwise; one-sided intervals give tail(near) -
     tail(far).
     """
-    argument, tiny = math.copysign(ARGUMENT, slack), math.copysign(tiny, slack)
+    argument = math.copysign(ARGUMENT, slack)
+    tiny = math.copysign(tiny, slack)
     a, b = (box.lower - center) / scale, (box.upper - center) / scale
     left, right = (-a).clamp_min(0) * (1 - argument), b.clamp_min(0) * (1 - argument)
     tails = ((tail(left) + tail(right)) * (1 + slack) + tiny).clamp(0, 1)

@@ -32,16 +32,14 @@ from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.gaussian import LowRankNormal, Mixture
 from bnncert.posteriors.independent import Independent
 
-REACH, STEP = 6.0, 0.25  # of the axes, in standard deviations; both exact in binary
-SIDE = 2 * int(REACH / STEP) + 1  # grid points an axis
-# wrong on the clean input, wrong on the other point, right; then the same inside a proved box
+# Of the axes, in standard deviations; both exact in binary.
+REACH = 6.0
+STEP = 0.25
+SIDE = 2 * int(REACH / STEP) + 1  # grid points per axis
+# Wrong on the clean input, wrong on the other point, right; then the same inside a proved box.
 CODES = "abcdef"
-# Standard deviations elsewhere.
-UNITS = {
-    "laplace": "scales",
-    "student-t": "scales",
-    "uniform": "half-widths",
-}
+# By family; standard deviations elsewhere.
+UNITS = {"laplace": "scales", "student-t": "scales", "uniform": "half-widths"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +159,8 @@ def _alive(posterior: Independent | LowRankNormal) -> Tensor:
 def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
     """Whether the networks of the grid [P, 2] satisfy every row at the points [K, *shape], [P,
     K]."""
-    network, spec = problem.network, problem.specification
+    network = problem.network
+    spec = problem.specification
     widest = max(math.prod(shape) for shape in network.shapes)
     # In single precision convolutions are six times as fast; outputs are off by some 1e-6, which no
     # picture shows.

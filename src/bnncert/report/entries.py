@@ -129,7 +129,9 @@ def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
 def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
     """Whether a verdict can be of this line: it names it or its certificate, and accepts nothing
     but what it claims."""
-    path, claimed, line = str(entry["path"]), entry["claimed"], f"{RESULTS}:{result.line}"
+    path = str(entry["path"])
+    claimed = entry["claimed"]
+    line = f"{RESULTS}:{result.line}"
     if claimed is not None and tuple(claimed) != (result.lower, result.upper):
         return False
     if entry["status"] == ACCEPT and result.certificate is not None:
@@ -254,11 +256,7 @@ def _inside(folder: Path, name: str) -> Path:
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
     # A name that no file can have, or links in a circle.
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):
+    except (OSError, ValueError, RuntimeError):
         inside = False
     if not inside:
         raise InputError(

@@ -122,8 +122,9 @@ def _lower(proof: Proof) -> str:
     if proof.trees:
         leaves = sum(len(tree.paths) for tree in proof.trees.values())
         rows = len(proof.trees)
-        some = f"{leaves} {'leaf' if leaves == 1 else 'leaves'} for {rows} {'row' if rows == 1 else 'rows'}"
-        return f"{said}, by branch and bound: {some}."
+        some = f"{leaves} {'leaf' if leaves == 1 else 'leaves'}"
+        what = f"{rows} {'row' if rows == 1 else 'rows'}"
+        return f"{said}, by branch and bound: {some} for {what}."
     return said + (", with slopes optimised for every row." if proof.row_slopes else ".")
 
 
@@ -135,7 +136,8 @@ def _parts(proof: Proof) -> int:
 
 def _upper(upper: Refutation, rows: Tensor) -> str:
     which = row_in_words(upper.row, rows)
-    return f"At the stored counterexample {which} fails with probability at least {upper.proof.bound!r}."
+    least = f"{upper.proof.bound!r}"
+    return f"At the stored counterexample {which} fails with probability at least {least}."
 
 
 WORDS: dict[str, Callable[[Any, Tensors], list[str]]] = {

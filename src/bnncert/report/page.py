@@ -133,7 +133,8 @@ def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
         "allow_nan": False,
     }
     template = environment.from_string(_shipped("report.html.jinja"))
-    style, script = _shipped("report.css"), _shipped("report.js")
+    style = _shipped("report.css")
+    script = _shipped("report.js")
     context |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
     return lambda figures: template.render(context, data=context["data"] | {"figures": figures})
 
