@@ -1,5 +1,4 @@
-"""Bounds: lower bounds of output rows over weight boxes and input regions, one signature for
-all."""
+"""Bounds: lower bounds of output rows over weight boxes and input regions, with one signature."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,5 +1,4 @@
-"""IBP: interval arithmetic through the network, weights and activations both in boxes (Gowal et al.
-2018)."""
+"""IBP, interval bound propagation (Gowal et al. 2018), weights and activations both in boxes."""
 
 from __future__ import annotations
 

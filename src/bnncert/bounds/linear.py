@@ -1,10 +1,9 @@
-"""LBP, backward: linear bounds of output rows, walked from the output to the input, weights in
-boxes.
+"""LBP, backward: CROWN (Zhang et al. 2018) with weights in boxes.
 
 To bound rows A z from below, each layer is replaced by a linear minorant and A is pulled through
-it, as CROWN does for fixed weights (Zhang et al. 2018). The output rows are pulled from the start,
-so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are those of the
-same walk from each neuron, intersected with interval arithmetic.
+it, from the output to the input; CROWN does this for fixed weights. The output rows are pulled from
+the start, so that y_c - y_j is bounded itself and not as two logits apart. Hidden intervals are
+those of the same walk from each neuron, intersected with interval arithmetic.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ WORKING_TENSORS = 6  # of the rows' size, alive at once in a pull
 
 @dataclass(frozen=True, eq=False)
 class LinearStep:
-    """A (W h + b) >= (A⁺ Wl + A⁻ Wu) h + A⁺ bl + A⁻ bu, for W in [Wl, Wu] and h >= 0: the box costs
-    no tightness.
+    """A (W h + b) >= (A⁺ Wl + A⁻ Wu) h + A⁺ bl + A⁻ bu, for W in [Wl, Wu] and h >= 0.
 
-    Also for a layer whose weights are fixed, whatever the sign of h: then Wl = Wu, and `upper` is
-    None. `error` [B, outputs] is the rounding per unit of |A|: 4 gamma (|W||h| + |b|), since
-    (|A||W|) |h| = |A| (|W||h|).
+    Here the weight box costs no tightness. Also for a layer whose weights are fixed, whatever the
+    sign of h: then Wl = Wu, and `upper` is None. `error` [B, outputs] is the rounding per unit of
+    |A|: 4 gamma (|W||h| + |b|), since (|A||W|) |h| = |A| (|W||h|).
     """
 
     layer: Linear
@@ -74,11 +72,10 @@ class LinearStep:
 
 @dataclass(frozen=True, eq=False)
 class SignedLinearStep:
-    """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ, for W in Wc ± Wr and |h| <= κ
-    h + δ.
+    """A (W h + b) >= (A Wc - |A| Wr κ) h + A bc - |A| br - |A| Wr δ.
 
-    The weight box costs |A| Wr |h|, and |h| is below its chord: κ = 1, δ = 0 where h >= 0, κ = -1
-    where h <= 0, and in between McCormick's envelope.
+    It holds for W in Wc ± Wr and |h| <= κ h + δ. The weight box costs |A| Wr |h|, and |h| is below
+    its chord: κ = 1, δ = 0 where h >= 0, κ = -1 where h <= 0, and in between McCormick's envelope.
     """
 
     layer: Linear

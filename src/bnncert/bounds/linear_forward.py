@@ -1,6 +1,7 @@
-"""LBP-forward, as published with the paper: every neuron carries a lower and an upper function that
-is linear in the input and in all weights so far, and the output logits are compared apart. Kept to
-reproduce the paper's numbers.
+"""LBP-forward, as published with the paper (Batten et al. 2024); kept to reproduce its numbers.
+
+Every neuron carries a lower and an upper function that is linear in the input and in all weights so
+far, and the output logits are compared apart.
 
 Dense layer with input functions between h and lower ends g <= h, weights in [wl, wu]:
 

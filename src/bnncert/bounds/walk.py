@@ -1,5 +1,6 @@
-"""The backward walk: rows on a node become rows on the nodes before it, layer by layer, down to the
-input.
+"""The backward walk of CROWN (Zhang et al. 2018): from rows on the output to rows on the input.
+
+Rows on a node become rows on the nodes before it, layer by layer.
 
 A step is one layer as the walk sees it. Where a node is read more than once, the rows that come
 back to it add up. What the steps leave out, or pay, is gathered in a tally. This one walk serves

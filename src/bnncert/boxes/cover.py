@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from bnncert.boxes.growth import Plan, grow, independent
 from bnncert.boxes.union import Union, heaviest, separating_weight, union_mass
@@ -10,7 +11,23 @@ from bnncert.evidence.boxes import Boxes, Cell, Grown
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
 from bnncert.outcome import Outcome
+from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Independent
+
+
+class BoxMethod:
+    """What sampling, PIE and GIE share: each is options, and a plan made from them."""
+
+    posteriors: ClassVar[tuple[type[Posterior], ...]] = (Independent,)
+
+    def __post_init__(self) -> None:
+        self.plan()  # checks the options
+
+    def plan(self) -> Plan:
+        raise NotImplementedError
+
+    def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
+        return cover(problem, self.plan(), seed)
 
 
 def cover(problem: Problem, plan: Plan, seed: int) -> list[Outcome]:

@@ -1,22 +1,20 @@
-"""GIE, gradient-guided iterative expansion (Batten et al. 2024, Algorithm 2): boxes that grow
-faster where it helps."""
+"""GIE, gradient-guided iterative expansion (Batten et al. 2024, Algorithm 2).
+
+Boxes that grow faster where it helps.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bnncert.boxes.cover import cover
+from bnncert.boxes.cover import BoxMethod
 from bnncert.boxes.growth import Plan
 from bnncert.evidence.boxes import Growth
-from bnncert.model.problem import Problem
-from bnncert.outcome import Outcome
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Independent
 
 
 @dataclass(frozen=True)
-class GIE:
+class GIE(BoxMethod):
     """P_safe >= P(union over centres of the largest safe [w_i - j v⁻, w_i + j v⁺]).
 
     v⁺ = λσ(1 + ρ) where the margin does not fall with the weight (E⁺ and E⁰), v⁻ = λσ(1 + ρ) where
@@ -41,14 +39,7 @@ class GIE:
     walk: str = "linear"
     zero_gradient_only: bool = False
     name: ClassVar[str] = "gie"
-    posteriors: ClassVar[tuple[type[Posterior], ...]] = (Independent,)
-
-    def __post_init__(self) -> None:
-        self.plan()  # checks the options
 
     def plan(self) -> Plan:
         growth = Growth(self.step, self.rho, self.zero_gradient_only)
         return Plan(growth, self.samples, self.mean_first, self.budget, self.bound, self.walk)
-
-    def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
-        return cover(problem, self.plan(), seed)

@@ -1,22 +1,20 @@
-"""PIE, pure iterative expansion (Batten et al. 2024, Algorithm 1): boxes w ± jλσ, grown while they
-are safe."""
+"""PIE, pure iterative expansion (Batten et al. 2024, Algorithm 1).
+
+Boxes w ± jλσ, grown while they are safe.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bnncert.boxes.cover import cover
+from bnncert.boxes.cover import BoxMethod
 from bnncert.boxes.growth import Plan
 from bnncert.evidence.boxes import Growth
-from bnncert.model.problem import Problem
-from bnncert.outcome import Outcome
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Independent
 
 
 @dataclass(frozen=True)
-class PIE:
+class PIE(BoxMethod):
     """P_safe >= P(union over centres of the largest safe w_i ± jλσ).
 
     >>> import torch
@@ -36,15 +34,8 @@ class PIE:
     mean_first: bool = True
     walk: str = "linear"
     name: ClassVar[str] = "pie"
-    posteriors: ClassVar[tuple[type[Posterior], ...]] = (Independent,)
-
-    def __post_init__(self) -> None:
-        self.plan()  # checks the options
 
     def plan(self) -> Plan:
         return Plan(
             Growth(self.step), self.samples, self.mean_first, self.budget, self.bound, self.walk
         )
-
-    def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
-        return cover(problem, self.plan(), seed)

@@ -1,22 +1,17 @@
-"""Pure sampling (Wicker et al. 2020): fixed boxes w ± λσ around centres drawn from the
-posterior."""
+"""Pure sampling (Wicker et al. 2020): boxes w ± λσ around centres drawn from the posterior."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bnncert.boxes.cover import cover
+from bnncert.boxes.cover import BoxMethod
 from bnncert.boxes.growth import Plan
 from bnncert.evidence.boxes import Growth
-from bnncert.model.problem import Problem
-from bnncert.outcome import Outcome
-from bnncert.posteriors.base import Posterior
-from bnncert.posteriors.independent import Independent
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(BoxMethod):
     """P_safe >= P(union of the boxes w_i ± λσ that the bound proves safe).
 
     >>> import torch
@@ -35,10 +30,6 @@ class Sampling:
     bound: str = "lbp"
     mean_first: bool = True
     name: ClassVar[str] = "sampling"
-    posteriors: ClassVar[tuple[type[Posterior], ...]] = (Independent,)
-
-    def __post_init__(self) -> None:
-        self.plan()  # checks the options
 
     def plan(self) -> Plan:
         return Plan(
@@ -50,6 +41,3 @@ class Sampling:
             "linear",
             longest=1,
         )
-
-    def __call__(self, problem: Problem, seed: int) -> list[Outcome]:
-        return cover(problem, self.plan(), seed)

@@ -1,10 +1,11 @@
 """Probability mass of a union of overlapping boxes, as a rigorous lower bound.
 
 For a few boxes inclusion-exclusion is exact:  P(∪ B_i) = Σ_S (-1)^{|S|+1} P(∩_S B_i).  Otherwise
-two lower bounds compete: its truncation after the pairs (even depth; odd depths bound from above)
-on a well-chosen subset, and the total mass of disjoint cells cut out of the boxes. Either way a box
-counts jointly over all weights: adding up per weight and multiplying afterwards would count
-combinations that lie in no box.
+two lower bounds compete: its truncation after the pairs on a well-chosen subset, which by the
+Bonferroni inequalities bounds from below as every even depth does (odd ones bound from above), and
+the total mass of disjoint cells cut out of the boxes. Either way a box counts jointly over all
+weights: adding up per weight and multiplying afterwards would count combinations that lie in no
+box.
 """
 
 from __future__ import annotations

@@ -25,67 +25,35 @@ INPUTS = (
 NO_CLIP = "Do not clip, also for images."
 # By name: the type and the help of every option of some method; which has which is for the methods
 # to say.
-METHOD_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "upper": (bool, typer.Option("--upper", help="concentration: also certify an upper bound.")),
+METHOD_OPTIONS: dict[str, tuple[Any, str]] = {
+    "upper": (bool, "concentration: also certify an upper bound."),
     "effort": (
         int | None,
-        typer.Option(
-            help=(
-                "concentration: 0 plain slopes, 1 (default) optimised ones, "
-                "2 and 3 branch and bound too."
-            )
-        ),
+        "concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too.",
     ),
     "nodes": (
         int | None,
-        typer.Option(help="Effort 2, 3: most domains per input; 1,000 and 20,000 unless given."),
+        "Effort 2, 3: most domains per input; 1,000 and 20,000 unless given.",
     ),
-    "time_limit": (
-        float | None,
-        typer.Option(help="Effort 2, 3: seconds of branch and bound per input."),
-    ),
+    "time_limit": (float | None, "Effort 2, 3: seconds of branch and bound per input."),
     "precision": (
         float | None,
-        typer.Option(
-            help="Effort 2, 3: stop where so little can still be gained; 0.001 unless given."
-        ),
+        "Effort 2, 3: stop where so little can still be gained; 0.001 unless given.",
     ),
-    "bound": (
-        str | None,
-        typer.Option(help="Box methods: lbp (default), lbp-forward (as published) or ibp."),
-    ),
-    "samples": (
-        int | None,
-        typer.Option(help="Box methods: centres, the posterior's own first; 50 unless given."),
-    ),
+    "bound": (str | None, "Box methods: lbp (default), lbp-forward (as published) or ibp."),
+    "samples": (int | None, "Box methods: centres, the posterior's own first; 50 unless given."),
     "step": (
         float | None,
-        typer.Option(
-            help="Box methods: λ, width or growth in standard deviations; 0.5 unless given."
-        ),
+        "Box methods: λ, width or growth in standard deviations; 0.5 unless given.",
     ),
-    "rho": (
-        float | None,
-        typer.Option(help="gie: extra growth in the direction of the gradient; 0.2 unless given."),
-    ),
+    "rho": (float | None, "gie: extra growth in the direction of the gradient; 0.2 unless given."),
     "budget": (
         int | None,
-        typer.Option(
-            help="Box methods: bound calls per input, failures included; 50 unless given."
-        ),
+        "Box methods: bound calls per input, failures included; 50 unless given.",
     ),
-    "walk": (
-        str | None,
-        typer.Option(help="pie, gie: linear (default, as published) or bisection."),
-    ),
-    "mean_first": (
-        bool | None,
-        typer.Option(help="Box methods: start with the posterior's centre (default)."),
-    ),
-    "zero_gradient_only": (
-        bool,
-        typer.Option("--zero-gradient-only", help="gie: the growth of the published code."),
-    ),
+    "walk": (str | None, "pie, gie: linear (default, as published) or bisection."),
+    "mean_first": (bool | None, "Box methods: start with the posterior's centre (default)."),
+    "zero_gradient_only": (bool, "gie: the growth of the published code."),
 }
 
 
@@ -112,7 +80,10 @@ def takes_question(
 def takes_method(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command whose parameter `options` holds the options of methods that were given."""
     parameters = []
-    for name, (kind, option) in METHOD_OPTIONS.items():
+    for name, (kind, about) in METHOD_OPTIONS.items():
+        # A flag has no opposite: --upper, but no --no-upper.
+        names = (f"--{name.replace('_', '-')}",) if kind is bool else ()
+        option = typer.Option(*names, help=about)
         parameters.append(_keyword(name, Annotated[kind, option], False if kind is bool else None))
 
     def given(values: dict[str, Any]) -> dict[str, Any]:

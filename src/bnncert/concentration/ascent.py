@@ -1,5 +1,6 @@
-"""Gradient ascent on functionals: better slopes (α-CROWN) and multipliers (β-CROWN), the best of
-all iterates kept.
+"""Gradient ascent on functionals: better slopes (α-CROWN) and multipliers (β-CROWN).
+
+The best of all iterates is kept.
 
 Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed: maximising m / L itself would reward a
 large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta-CROWN (NeurIPS

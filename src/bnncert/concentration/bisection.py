@@ -1,5 +1,4 @@
-"""Bisection of the input region, for inputs of few dimensions: whatever fails on X fails on one of
-its parts.
+"""Bisection of the input region, for few dimensions: what fails on X fails on one of its parts.
 
     P(fail on X) <= Σ_a P(fail on X_a),    X the union of the boxes X_a (a ball's: its parts there).
 

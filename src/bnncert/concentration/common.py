@@ -1,5 +1,4 @@
-"""Common noise: leaves fail together, so the tail of their maximum can be far below the sum of
-their tails.
+"""Common noise: leaves fail together, so their maximum's tail can be far below the sum of tails.
 
 With Ψ_ℓ(ξ) the least value of leaf ℓ's linear bound over its boxes, -Ψ_ℓ is convex, L_ℓ-Lipschitz,
 and has mean at most -m_ℓ; the row fails only if F = max_ℓ -Ψ_ℓ >= 0. F is convex and (max

@@ -1,5 +1,4 @@
-"""Domains: an output row of one input where the signs of some ReLUs are known, and its best
-Gaussian functional.
+"""Domains: an output row of one input where the signs of some ReLUs are known.
 
 On the part of X where s_i z_i >= 0 for the split neurons i, their relaxation is exact, their
 intervals end at 0, and
@@ -23,7 +22,7 @@ from bnncert.bounds.steps import ActivationStep, activation_step, step_of
 from bnncert.bounds.walk import Step, walk
 from bnncert.concentration.ascent import Climbing, climb
 from bnncert.concentration.branching import branch
-from bnncert.concentration.functional import Functional, Trace, conclude, with_offsets
+from bnncert.concentration.functional import Functional, Trace, bent_steps, conclude, with_offsets
 from bnncert.concentration.steps import NoisyLinear, SplitStep
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
@@ -93,20 +92,15 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
     lowest = []
     unsettled = []
     width = 0
-    for k, layer in enumerate(problem.network.layers):
-        step = traced.steps[k]
-        if (
-            isinstance(layer, ACTIVATIONS)
-            and layer.traits.bent
-            and isinstance(step, ActivationStep)
-        ):
-            starts[k] = width
-            width += step.size.shape[1]
-            lowest.append(torch.full_like(step.size[0], _least_slope(layer)))
-            unsettled.append((step.z.lower < 0) & (step.z.upper > 0))
+    for k, activation, step in bent_steps(traced):
+        starts[k] = width
+        width += step.size.shape[1]
+        lowest.append(torch.full_like(step.size[0], _least_slope(activation)))
+        unsettled.append((step.z.lower < 0) & (step.z.upper > 0))
     if not unsettled:
         none = torch.zeros(len(problem), 0, dtype=torch.int64, device=mean.device)
         return Roots(problem, mean, traced, starts, 0, none, mean.new_zeros(1))
+
     mask = torch.cat(unsettled, 1)
     count = int(mask.sum(1).max())
     numbers = torch.arange(width, device=mean.device).expand_as(mask)

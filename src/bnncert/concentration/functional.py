@@ -7,23 +7,26 @@ box that holds with known probability. Its worst case over those boxes and the i
     F(ξ) = Σ_k sup_h -A_k (Δ_k h + Δb_k),
 
 is a convex, L-Lipschitz function of a standard Gaussian ξ, so P(F >= E F + tL) <= Q(t) for t >= 0
-(Borell; Sudakov and Tsirelson; Ehrhard). At the input the adversary picks one x for mean and noise
-together: there m and E F are folded into const + A·c - Σ_j r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The
-proof is in docs/concentration.md.
+(Sudakov and Tsirelson 1974, Borell 1975; for convex F by Ehrhard's inequality). At the input the
+adversary picks one x for mean and noise together: there m and E F are folded into const + A·c - Σ_j
+r_j E|A_j + g_j|, g_j ~ N(0, s_j²). The proof is in docs/concentration.md.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from bnncert.bounds.linear import signed_rows, widest
+from bnncert.bounds.steps import ActivationStep
 from bnncert.bounds.walk import Step, Tally, walk
 from bnncert.concentration.noise import SMALLEST
 from bnncert.concentration.steps import NoisyLinear
+from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import Conv2d
 from bnncert.model.maps import spread_bias, through
@@ -40,7 +43,7 @@ WORKING_TENSORS = 12  # of the rows' size, alive at once in a pull and the fold 
 class Functional:
     """rows·z >= value - (F - E F) for all x of the region, where P(F - E F >= t·lipschitz) <= Q(t).
 
-    Both [B, R].
+    Value and Lipschitz constant are [B, R].
     """
 
     value: Tensor
@@ -81,6 +84,17 @@ class Trace:
     @property
     def linear(self) -> list[NoisyLinear]:
         return [step for step in self.steps if isinstance(step, NoisyLinear)]
+
+
+def bent_steps(traced: Trace) -> Iterator[tuple[int, Activation, ActivationStep]]:
+    """The steps of (leaky) ReLUs with their positions: slopes to choose, signs to split."""
+    for k, (layer, step) in enumerate(zip(traced.network.layers, traced.steps, strict=True)):
+        if (
+            isinstance(layer, ACTIVATIONS)
+            and layer.traits.bent
+            and isinstance(step, ActivationStep)
+        ):
+            yield k, layer, step
 
 
 def functional(traced: Trace, rows: Tensor) -> Functional:

@@ -1,5 +1,4 @@
-"""Means from functionals: what the rows exceed at each level, summed, and second moments where the
-hidden event fails.
+"""Means from functionals, level by level, and second moments where the hidden event fails.
 
 On the hidden event, which fails with probability at most p, row r is at least m_r - T_r everywhere
 on X, with P(T_r >= s L_r) <= Q(s) and E T_r = 0, E T_r² <= L_r² (Poincaré).

@@ -1,5 +1,4 @@
-"""Concentration certificates: Gaussian posteriors, correlated or not, and their mixtures, bounded
-below and above."""
+"""Concentration certificates of Gaussian posteriors, correlated or not, and of their mixtures."""
 
 from __future__ import annotations
 

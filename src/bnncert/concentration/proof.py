@@ -1,5 +1,4 @@
-"""Proofs by concentration: a lower bound of P_safe from the tails of the Gaussian functionals that
-decide.
+"""Proofs by concentration: a lower bound of P_safe from the tails of Gaussian functionals.
 
 Each threshold t gives a bound of the same number, so every input takes the best of a grid; then,
 where rows still fail noticeably, slopes are optimised.

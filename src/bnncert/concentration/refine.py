@@ -5,7 +5,8 @@ weights,
 
     P(row r fails) <= charge of the hidden intervals + Σ_ℓ q_ℓ,
 
-q_ℓ the tail of the leaf's functional as in `proof`. Leaves are split where they are worst, all
+q_ℓ the tail of the leaf's functional as in `proof`: branch and bound on neurons (Bunel et al. 2020)
+with the multipliers of β-CROWN (Wang et al. 2021). Leaves are split where they are worst, all
 inputs at once, and whatever is the time, the tree so far is a proof: of every node either its own
 tail counts or those of its two halves, whichever is less. Where the mean network fails at a point
 that the search meets, the input is given up: no proof exists, and the point is a counterexample for

@@ -1,5 +1,8 @@
-"""Optimised slopes: every lower slope of a (leaky) ReLU between its own two is sound, so the best
-may be searched."""
+"""Optimised slopes (α-CROWN, Xu et al. 2021), each row with slopes of its own.
+
+Every lower slope of a (leaky) ReLU between its own two is sound, so the best may be searched. What
+climbs here is not a bound over a box, but the tail of a Gaussian functional.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from torch import Tensor
 from bnncert.bounds.steps import ActivationStep
 from bnncert.bounds.walk import Step
 from bnncert.concentration.ascent import Climbing, climb
-from bnncert.concentration.functional import Functional, Trace, functional, with_offsets
-from bnncert.model.activations import ACTIVATIONS
+from bnncert.concentration.functional import Functional, Trace, bent_steps, functional, with_offsets
 from bnncert.model.specification import Specification
 
 ITERATES = 21
@@ -25,19 +27,13 @@ def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Fun
     Of all iterates each row keeps its best.
     """
     climbing: dict[int, Climbing] = {}
-    for k, layer in enumerate(traced.network.layers):
-        step = traced.steps[k]
-        if (
-            isinstance(layer, ACTIVATIONS)
-            and layer.traits.bent
-            and isinstance(step, ActivationStep)
-        ):
-            lines = step.relaxation
-            slopes = lines.lower_slope.unsqueeze(1).repeat(1, spec.rows.shape[1], 1)
-            # The lower end of a ReLU that is off is not known (nor charged for): only lines of
-            # slope 0 hold there.
-            highest = (lines.upper_slope > 0).double().unsqueeze(1)
-            climbing[k] = Climbing(slopes, RATE, _within(layer.traits.slopes[0], highest))
+    for k, activation, step in bent_steps(traced):
+        lines = step.relaxation
+        slopes = lines.lower_slope.unsqueeze(1).repeat(1, spec.rows.shape[1], 1)
+        # The lower end of a ReLU that is off is not known (nor charged for): only lines of slope 0
+        # hold there.
+        highest = (lines.upper_slope > 0).double().unsqueeze(1)
+        climbing[k] = Climbing(slopes, RATE, _within(activation.traits.slopes[0], highest))
 
     def found() -> Functional:
         return evaluate(traced, spec, {k: part.value for k, part in climbing.items()})

@@ -1,5 +1,4 @@
-"""The trace: a network with Gaussian weights as steps on intervals that hold together with known
-probability.
+"""The trace: a network with Gaussian weights as steps on intervals of known probability.
 
 Each side of each hidden sum (a linear layer's neurons, or those of an `Add`) is m - tL by its
 functional, and fails with probability at most Q(t). A side without noise cannot fail, and the lower

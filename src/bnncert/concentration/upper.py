@@ -1,5 +1,4 @@
-"""Certified upper bounds: at a point x* that an attack proposes, the probability that a row fails
-is bounded below.
+"""Certified upper bounds: a row fails at a point x* that an attack proposes.
 
     P_safe <= 1 - P(row r <= 0 at x*),   x* in X,
 

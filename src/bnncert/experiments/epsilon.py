@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import BOX_METHODS, Subject, ceiling, certified, first
+from bnncert.experiments.subjects import BOX_METHODS, Subject, compared, first, lines_against
 from bnncert.methods import Concentration, Method
 
 FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -30,24 +30,13 @@ def cells(setting: Setting) -> list[Cell]:
 def _rows(subject: Subject, setting: Setting, factor: float) -> list[Row]:
     problem = subject.problem(setting.device, factor * subject.eps)
     own = {"network": subject.name, "eps": factor * subject.eps}
-    found = [
-        own | {"method": name} | certified(problem, method) for name, method in METHODS.items()
-    ]
-    return [*found, own | {"method": "ceiling", "lower": ceiling(problem, setting.drawn)}]
+    return compared(problem, METHODS, own, setting.drawn)
 
 
 def draw(rows: list[Row]) -> Figure:
-    lines = {
-        name: [(row["eps"], row["lower"]) for row in rows if row["method"] == name]
-        for name in (*METHODS, "ceiling")
-    }
-    upper = [(row["eps"], row["upper"]) for row in rows if row["method"] == "concentration"]
-    return draw_lines(
-        lines | {"certified upper bound": upper},
-        "ε",
-        "mean P_safe, %",
-        f"{rows[0]['network']}: bounds against ε",
-    )
+    lines = lines_against(rows, "eps", METHODS)
+    title = f"{rows[0]['network']}: bounds against ε"
+    return draw_lines(lines, "ε", "mean P_safe, %", title)
 
 
 EPSILON = Experiment("certified bounds of all methods against ε, with the ceiling", cells, draw)

@@ -75,7 +75,7 @@ def draw_lines(
     logarithmic: str = "",
     joined: bool = True,
 ) -> Figure:
-    """One line a name through its points, or the points alone.
+    """One line per name through its points, or the points alone.
 
     `logarithmic` names the axes that are ("x", "xy").
     """

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from bnncert.experiments.plots import draw_lines
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
-from bnncert.experiments.subjects import Subject, ceiling, certified, first
+from bnncert.experiments.subjects import Subject, compared, first, lines_against
 from bnncert.methods import GIE, Concentration, Method
 
 SCALES = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 200.0, 400.0)
@@ -27,28 +27,14 @@ def cells(setting: Setting) -> list[Cell]:
 def _rows(subject: Subject, setting: Setting, scale: float) -> list[Row]:
     problem = subject.problem(setting.device, scale=scale)
     own = {"network": subject.name, "eps": subject.eps, "scale": scale}
-    found = [
-        own | {"method": name} | certified(problem, method) for name, method in METHODS.items()
-    ]
-    return [*found, own | {"method": "ceiling", "lower": ceiling(problem, setting.drawn)}]
+    return compared(problem, METHODS, own, setting.drawn)
 
 
 def draw(rows: list[Row]) -> Figure:
-    lines = {
-        name: [(row["scale"], row["lower"]) for row in rows if row["method"] == name]
-        for name in (*METHODS, "ceiling")
-    }
-    upper = [(row["scale"], row["upper"]) for row in rows if row["method"] == "concentration"]
-    title = (
-        f"{rows[0]['network']}, ε = {rows[0]['eps']:g}: bounds against the width of the posterior"
-    )
-    return draw_lines(
-        lines | {"certified upper bound": upper},
-        "every σ times",
-        "mean P_safe, %",
-        title,
-        logarithmic="x",
-    )
+    lines = lines_against(rows, "scale", METHODS)
+    subject = f"{rows[0]['network']}, ε = {rows[0]['eps']:g}"
+    title = f"{subject}: bounds against the width of the posterior"
+    return draw_lines(lines, "every σ times", "mean P_safe, %", title, logarithmic="x")
 
 
 SIGMA = Experiment("certified bounds against the width of the posterior", cells, draw)

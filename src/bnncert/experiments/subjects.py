@@ -7,7 +7,7 @@ Batten, Hosseini, Lomuscio (AISTATS 2024), Table 1: accuracies and mean certifie
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from bnncert._certify import certify
 from bnncert.attack import surviving
 from bnncert.data import Dataset, load_inputs
 from bnncert.errors import InputError
-from bnncert.experiments.run import Setting
+from bnncert.experiments.run import Row, Setting
 from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Method, Sampling
 from bnncert.model.network import Network
@@ -186,6 +186,24 @@ def certified(problem: Problem, method: Method) -> dict[str, float]:
         for field in ("lower", "upper", "seconds")
     )
     return {"lower": 100 * lower, "upper": 100 * upper, "seconds": seconds}
+
+
+def compared(problem: Problem, methods: Mapping[str, Method], own: Row, drawn: int) -> list[Row]:
+    """A row for each method, and one for the ceiling; each starts with what is its `own`."""
+    rows = [own | {"method": name} | certified(problem, each) for name, each in methods.items()]
+    return [*rows, own | {"method": "ceiling", "lower": ceiling(problem, drawn)}]
+
+
+def lines_against(
+    rows: Sequence[Row], x: str, methods: Iterable[str]
+) -> dict[str, list[tuple[float, float]]]:
+    """Lower bounds and ceiling of `compared` rows against column x; concentration's upper too."""
+    lines = {
+        name: [(row[x], row["lower"]) for row in rows if row["method"] == name]
+        for name in (*methods, "ceiling")
+    }
+    upper = [(row[x], row["upper"]) for row in rows if row["method"] == "concentration"]
+    return lines | {"certified upper bound": upper}
 
 
 def ceiling(problem: Problem, networks: int) -> float:

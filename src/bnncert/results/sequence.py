@@ -58,9 +58,9 @@ class _Rows(Sequence[Row], Generic[Row]):
         if not self.rows:
             raise InputError("there are no results; certify at least one input")
         count = len(self.rows)
-        return sum(row.lower for row in self.rows) / count, sum(
-            row.upper for row in self.rows
-        ) / count
+        lower = sum(row.lower for row in self.rows) / count
+        upper = sum(row.upper for row in self.rows) / count
+        return lower, upper
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a pandas data frame.
@@ -78,6 +78,11 @@ class _Rows(Sequence[Row], Generic[Row]):
         except ImportError as error:
             raise InputError("to_frame needs pandas: pip install pandas") from error
         return pandas.DataFrame([facts(row) for row in self.rows])
+
+    def _store(self, folder: Path, name: str) -> None:
+        several = len({row.index for row in self.rows}) < len(self.rows)
+        with result_folder(folder, several, name) as store:
+            store(self.rows)
 
     def _cells(self) -> list[list[str]]:
         found = [facts(row) for row in self.rows[:MOST]]
@@ -129,9 +134,7 @@ class Results(_Rows[Result]):
         ...     sorted(path.name for path in Path(folder).iterdir())
         ['certificates', 'results.jsonl']
         """
-        several = len({row.index for row in self.rows}) < len(self.rows)
-        with result_folder(Path(folder), several, RESULTS) as store:
-            store(self.rows)
+        self._store(Path(folder), RESULTS)
 
 
 class Decisions(_Rows[Decision]):
@@ -161,9 +164,7 @@ class Decisions(_Rows[Decision]):
         ...     sorted(path.name for path in Path(folder).iterdir())
         ['certificates', 'decisions.jsonl']
         """
-        several = len({row.index for row in self.rows}) < len(self.rows)
-        with result_folder(Path(folder), several, DECISIONS) as store:
-            store(self.rows)
+        self._store(Path(folder), DECISIONS)
 
 
 def _said(value: Any) -> str:
