@@ -5,6 +5,7 @@ A file lies between writing and reading, so that numbers become JSON and tensors
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ from bnncert.posteriors import Empirical, Mixture, Normal
 from bnncert.posteriors.base import sample
 from box_methods import classifier
 from open_problems import open_problem, regression, shared_noise
-from scenarios import with_posterior
+from scenarios import paper_example, with_posterior
 
 SCHEMA = "round-trip"
 CENTER = torch.linspace(-1, 1, 5, dtype=torch.float64)  # the posterior's, which no file holds
@@ -237,30 +238,33 @@ def mixed(problem: Problem) -> Problem:
 
 
 SEARCH = ByConcentration(effort=2, nodes=30, upper=True)
-CERTIFIED: dict[str, tuple[Problem, Method | None]] = {
-    "sampling": (classifier(), Sampling(samples=3, step=0.7)),
-    "pie": (classifier(), PIE(samples=3, step=0.4)),
-    "gie": (classifier(), GIE(samples=3, step=0.4)),
-    "plain slopes": (open_problem(0), ByConcentration(effort=0, upper=True)),
-    "slopes": (open_problem(0), ByConcentration(effort=1, upper=True)),
-    "trees": (open_problem(0), SEARCH),
-    "common noise": (shared_noise(0), SEARCH),
-    "cuts": (regression(1, Tanh(), 0.05), SEARCH),
-    "mixture": (mixed(open_problem(1)), SEARCH),
-    "networks": (listed(open_problem(2)), Enumeration()),
-    "softmax": (open_problem(3), None),
-    "softmax of a mixture": (mixed(open_problem(3)), None),
-    "softmax of networks": (listed(open_problem(3)), None),
-    "mean": (regression(2, ReLU(), 0.01), None),
+# What is certified, by which method (none: the predictive mean), and what the evidence must show.
+CERTIFIED: dict[str, tuple[Problem, Method | None, str]] = {
+    "sampling": (classifier(), Sampling(samples=6, step=1.0), "inclusion-exclusion"),
+    "pie": (classifier(), PIE(samples=3, step=0.4), '"draw": null'),
+    "gie": (classifier(), GIE(samples=3, step=0.4), '"rho"'),
+    "cells": (paper_example(0.1), PIE(samples=12, step=0.1), '"cuts": [['),
+    "plain slopes": (open_problem(0), ByConcentration(effort=0), '"rows_optimised": false'),
+    "slopes": (open_problem(2, std=0.05), ByConcentration(effort=1), '"rows_optimised": true'),
+    "a counterexample": (regression(1, Tanh(), 0.05), ByConcentration(upper=True), '"failure"'),
+    "trees": (open_problem(2, std=0.05), SEARCH, '"scale": null'),
+    "common noise": (shared_noise(0), SEARCH, '"scale": "0x'),
+    "cuts": (open_problem(3, std=0.05), SEARCH, '"dimension"'),
+    "mixture": (mixed(shared_noise(1)), SEARCH, '"trees"'),
+    "networks": (listed(open_problem(2)), Enumeration(), '"verified"'),
+    "softmax": (open_problem(3), None, '"components"'),
+    "softmax of a mixture": (mixed(open_problem(3)), None, '"components"'),
+    "softmax of networks": (listed(open_problem(3)), None, '"networks"'),
+    "mean": (regression(2, ReLU(), 0.01), None, '"components"'),
 }
 
 
 @pytest.mark.parametrize("name", CERTIFIED)
 def test_what_certificates_hold_is_written_again(name: str, tmp_path: Path) -> None:
-    problem, method = CERTIFIED[name]
+    problem, method, shown = CERTIFIED[name]
     answers = decide(problem) if method is None else certify(problem, method)
     found = [answer.certificate for answer in answers if answer.certificate is not None]
-    assert found
+    assert shown in json.dumps([certificate.evidence for certificate in found])
     for certificate in found:
         certificate.write(tmp_path / "c.safetensors")
         stored = read_certificate(tmp_path / "c.safetensors")
