@@ -33,8 +33,7 @@ PUBLISHED = {
 
 
 def call_seconds(problem: Problem, weights: Box) -> float:
-    """Median CPU seconds of one call, per input, the first half of the calls left out as
-    warm-up."""
+    """Median CPU seconds of one call per input; the first half of the calls is warm-up."""
     spec = problem.specification
     times = []
     repetitions = 10 if len(problem) > 1 else 200

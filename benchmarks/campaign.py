@@ -191,8 +191,7 @@ def _clocks() -> NDArray[np.float64]:
 
 
 def _stored_seconds(settings: dict[str, Any]) -> NDArray[np.float64]:
-    """Of computing and storing alone: what is read and planned before is the same for one input and
-    a million."""
+    """Of computing and storing alone: what is read and planned before is left out."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "campaign.toml"
         path.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in settings.items()))

@@ -15,8 +15,7 @@ EPS = {"1x128": 0.025, "1x256": 0.025, "1x512": 0.025, "2x256": 0.001, "2x50": 0
 
 
 def load(name: str, images: int | None, factor: float = 1.0) -> "Problem":
-    """Class robustness of the first test images at `factor` times the paper's radius, clipped to
-    [0, 1]."""
+    """Class robustness of the first images at `factor` times the paper's radius, within [0, 1]."""
     if "BNNCERT_DATA" not in os.environ:
         sys.exit("set BNNCERT_DATA to a folder with mnist_test.npz and posteriors/paper_*.npz")
     from bnncert import Problem, ball, class_robust, load_posterior

@@ -101,8 +101,7 @@ def wide(images: int) -> Problem:
 
 
 def wide_table(problem: Problem, limit: float) -> None:
-    """Also the ceiling: the share of 40 sampled networks that survive attacks, without and with the
-    points found."""
+    """Also the ceiling: the share of 40 sampled networks that survive attacks."""
     result = closing(problem, limit)
     moments = [moment for moment in TIMES if moment <= limit]
     print(

@@ -1,5 +1,4 @@
-"""From a question to a problem: data read, regions and conditions made, and the method with its
-options."""
+"""From a question to a problem: data, regions and conditions, and the method with its options."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ def specification(
 
 
 def repeated(question: Question, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, labels and radii, once for each radius: item i·E + e is input i with radius number e
-    of E."""
+    """Inputs, labels and radii, once for each radius: item i·E + e is input i at radius e of E."""
     count = len(question.eps)
     each = torch.tensor(question.eps, dtype=torch.float64).repeat(len(x))
     return x.repeat_interleave(count, 0), y.repeat_interleave(count, 0), each

@@ -81,8 +81,7 @@ def surviving(
 def _descend(
     problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int
 ) -> Attack:
-    """Follow the given row [S, B] of each problem, or its smallest one, and keep the worst points
-    seen."""
+    """Follow the given row [S, B], or the smallest one, and keep the worst points seen."""
     region = problem.specification.region
     for step in range(steps + 1):
         margins, gradient = _margins_and_gradient(problem, weights, x, rows)

@@ -1,5 +1,4 @@
-"""What programs say to a person: progress bars, and percentages that never show more than was
-certified."""
+"""What programs say to a person: progress bars, and percentages rounded the safe way."""
 
 from __future__ import annotations
 

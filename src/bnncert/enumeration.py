@@ -86,8 +86,7 @@ def _rows(problem: Problem, weights: Tensor, spec: Specification) -> Tensor:
 
 
 def _broken_row(problem: Problem, weights: Tensor, point: Tensor) -> int | None:
-    """A row that is surely at most 0 at the point, if there is one: a lower bound of its negative
-    is not negative."""
+    """A row that is surely at most 0 at the point, if any: its negative has a lower bound >= 0."""
     spec = problem.specification
     negated = Specification(ball(point.unsqueeze(0), 0), -spec.rows, -spec.offsets)
     bounds = _rows(problem, weights, negated)[0]

@@ -81,8 +81,7 @@ def _verified(problem: Problem, weights: Tensor) -> Tensor:
 
 
 def _low(count: int, samples: int, confidence: float) -> float:
-    """Clopper-Pearson: the probability at which `count` or more of `samples` is as unlikely as (1 -
-    confidence) / 2."""
+    """Clopper-Pearson: where `count` or more of `samples` has probability (1 - confidence) / 2."""
     return (
         0.0 if count == 0 else float(betaincinv(count, samples - count + 1, (1 - confidence) / 2))
     )

@@ -122,8 +122,7 @@ def linear_image(
 def _nonnegative(
     layer: Linear, lower: Tensor, upper: Tensor, h: Box
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """For h >= 0 the weights stand at one end, and h = c ± r at the ends that the weights' signs
-    choose."""
+    """For h >= 0 the weights stand at one end, and h = c ± r where the weights' signs choose."""
     c = h.lower / 2 + h.upper / 2
     r = h.upper / 2 - h.lower / 2
     # [B, 2, *shape]: both products in one pass over the weights.
@@ -137,8 +136,7 @@ def _nonnegative(
 
 
 def _signed(lower: Tensor, upper: Tensor, h: Box) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over the inputs of the extreme of the four corner products, where an activation may be
-    negative."""
+    """Sums of the extreme of the four corner products, where an activation may be negative."""
     lows = []
     highs = []
     for part in slices(len(h.lower), 6 * 8 * lower.shape[-1] * h.shape[-1], h.lower.device):

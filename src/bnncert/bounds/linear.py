@@ -135,8 +135,7 @@ def no_layers(region: Region) -> Prefix:
 
 
 def prefix(network: Network, center: Tensor, spread: Tensor, region: Region) -> Prefix:
-    """The layers before the first one whose weights vary: the same for every weight box around the
-    centre."""
+    """The layers before the first whose weights vary: the same for every box around the centre."""
     varying = (
         k
         for k, parts in enumerate(network.split(spread))
@@ -202,8 +201,7 @@ def box_for(weights: Box, part: slice) -> Box:
 
 
 def bytes_each(network: Network, rows: int, paired: bool) -> int:
-    """Working memory of one input: the rows of the widest hidden layer, both ends, over the widest
-    activation."""
+    """Working memory of one input: both ends of the widest layer's rows, widest activation."""
     widest = max(math.prod(shape) for shape in network.shapes)
     hidden = max(
         (layer.outputs for layer in network.layers[1:-1] if isinstance(layer, Dense)), default=0
@@ -251,8 +249,7 @@ def has_rows(network: Network, k: int) -> bool:
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
-    """Whether `linear_image` is the layer's range: not for signed inputs of a random
-    convolution."""
+    """Whether `linear_image` is the range: not for signed inputs of a random convolution."""
     return isinstance(layer, Dense) or bool((h.lower >= 0).all()) or torch.equal(lower[0], upper[0])
 
 
@@ -288,8 +285,7 @@ def _refined(
     z: Box,
     chosen: Tensor | None,
 ) -> Box:
-    """z [B, *shape] of the last step's outputs, intersected with the walks from e_i and -e_i of the
-    chosen neurons."""
+    """z [B, *shape] of the last step, cut by the walks from ±e_i of the chosen neurons."""
     shape = tuple(z.shape[1:])
     flat = z.reshape(len(region), -1)
     width = flat.shape[-1]

@@ -36,8 +36,7 @@ from bnncert.numerics.rounding import TINY, gamma
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """One dense layer's lower and upper functions, and the activation's lines below it (none at the
-    input)."""
+    """One dense layer's functions, and the activation's lines below it (none at the input)."""
 
     lower: Tensor  # wl [in, out] or [B, in, out]
     upper: Tensor
@@ -131,8 +130,7 @@ def _functions(
 
 
 def _evaluate_neurons(functions: list[Functions], region: Region, width: int) -> Box:
-    """[ζl, ζu] of the last layer: lower functions minimised, upper functions maximised, over all
-    boxes."""
+    """[ζl, ζu] of the last layer: the extremes of its functions over all boxes."""
     identity = torch.eye(width, dtype=torch.float64, device=region.center.device).unsqueeze(0)
     lower = _evaluate(functions, region, identity, torch.zeros_like(identity))
     upper = -_evaluate(functions, region, torch.zeros_like(identity), -identity)
@@ -142,8 +140,7 @@ def _evaluate_neurons(functions: list[Functions], region: Region, width: int) ->
 def _evaluate(
     functions: list[Functions], region: Region, positive: Tensor, negative: Tensor
 ) -> Tensor:
-    """min over all boxes of positive·(lower functions) + negative·(upper functions) of the last
-    layer."""
+    """min over all boxes of positive·(lower functions) + negative·(upper functions)."""
     value = torch.zeros((), dtype=torch.float64, device=positive.device)
     for layer in reversed(functions):
         total = positive + negative

@@ -23,8 +23,7 @@ SLACK = 32 * UNIT
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """lower_slope z + lower_intercept <= f(z) <= upper_slope z + upper_intercept for z in the
-    interval."""
+    """lower_slope z + lower_intercept <= f(z) <= upper_slope z + upper_intercept."""
 
     lower_slope: Tensor
     lower_intercept: Tensor

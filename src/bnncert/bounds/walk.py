@@ -47,8 +47,7 @@ class Step(Protocol):
     """One layer as the backward walk sees it."""
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
-        """rows·layer(h) >= new rows·h + what the tally gains, for every h in the layer's input
-        boxes.
+        """rows·layer(h) >= new rows·h + what the tally gains, for every h in the input boxes.
 
         rows [B or 1, R, *outputs]; new rows for each node that the layer reads.
         """
@@ -62,8 +61,7 @@ class Step(Protocol):
 def walk(
     network: Network, steps: Sequence[Step], boxes: Sequence[Box | None], rows: Tensor
 ) -> tuple[dict[int, Tensor], Tally]:
-    """Rows on the last step's output pulled back to the input: the rows on every node, and the
-    tally.
+    """The last step's rows pulled back to the input: the rows on every node, and the tally.
 
     boxes: of the nodes so far; where rows add up, what rounding changes meets the node's box.
     """

@@ -143,8 +143,7 @@ def _test(
     names: Tensor,
     bound: RowBounds,
 ) -> Test:
-    """Whether the box after j steps is proved safe for the given inputs, which the bound knows by
-    their names."""
+    """Whether the box after j steps is proved safe for inputs that the bound knows by name."""
 
     def bounded(inputs: Tensor, weights: Box) -> Tensor:
         return (bound(names[inputs], weights) > 0).all(1).cpu()

@@ -42,8 +42,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """A lower bound of the mass of a union, and why: the rule, the boxes it used and, for `cells`,
-    the cells."""
+    """A lower bound of a union's mass, and why: the rule, the boxes and, for `cells`, the cells."""
 
     probability: float
     rule: str  # "cells", "inclusion-exclusion" (all intersections) or "bonferroni" (up to pairs)
@@ -126,8 +125,7 @@ def _without(
 
 
 def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
-    """Disjoint pieces of part \\ other: cut off the heaviest side outside `other`, go on with the
-    rest."""
+    """Disjoint pieces of part \\ other: the heaviest side outside `other`, then of the rest."""
     pieces: list[Box] = []
     while len(pieces) < PIECES:
         if separated(posterior, part, other):
@@ -141,8 +139,7 @@ def _subtract(posterior: Independent, part: Box, other: Box) -> list[Box]:
 
 
 def separated(posterior: Independent, first: Box, second: Box) -> bool:
-    """Whether some weight keeps the boxes apart, touching faces allowed where the weight has no
-    atom."""
+    """Whether some weight keeps the boxes apart; without an atom there, faces may touch."""
     return bool((_gaps(posterior, first, second) > 0).any())
 
 
@@ -230,8 +227,7 @@ def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
 
 
 def overlap(first: Box, second: Box) -> Box | None:
-    """The intersection, or None where it is empty: an empty one must never become a box by sorting
-    its ends."""
+    """The intersection; None where it is empty, which sorting the ends must never hide."""
     lower = torch.maximum(first.lower, second.lower)
     upper = torch.minimum(first.upper, second.upper)
     return intersect(first, second) if bool((lower <= upper).all()) else None

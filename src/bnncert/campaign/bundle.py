@@ -23,6 +23,5 @@ def pack(members: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def member_name(index: int, eps: float, method: str) -> str:
-    """`000007_0.025_concentration-1f3a9c02.safetensors`: input, radius, method and a digest of its
-    options."""
+    """`000007_0.025_concentration-1f3a9c02.safetensors`: input, radius, method, its options."""
     return f"{index:06d}_{eps!r}_{method}.safetensors"

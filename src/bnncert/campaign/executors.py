@@ -31,8 +31,7 @@ LOST = ("FutureCancelledError", "CancelledError", "CommClosedError")
 
 @dataclass(frozen=True)
 class Workers:
-    """How to start an executor (again, should one of its processes die), and how many chunks to
-    have in flight."""
+    """How to start an executor (again, should a process die), and how many chunks fly at once."""
 
     start: Callable[[], Executor]
     in_flight: Callable[[], int]
@@ -68,8 +67,7 @@ def processes(count: int, device: str) -> Workers:
 
 
 def _begin(turns: Queue[int], threads: int, cuda: bool) -> None:
-    """In a new process: Ctrl-C is the runner's to handle, and without a runner there is nothing to
-    do."""
+    """In a new process: the runner handles Ctrl-C, and without one there is nothing to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     if cuda:

@@ -33,8 +33,7 @@ TIMED = 16  # inputs a posterior from which the cost of all is told
 
 
 class Key(NamedTuple):
-    """What a result depends on; equal keys have equal results, up to the rounding of another
-    machine."""
+    """What a result depends on; equal keys have equal results, up to another machine's rounding."""
 
     posterior: str  # digest of architecture and posterior
     input: str  # digest of the clean input
@@ -272,8 +271,7 @@ def make_plan(campaign: Campaign) -> Plan:
 
 
 def _different(x: Tensor, y: Tensor) -> list[int]:
-    """Positions without those of an input that came before: one question has one result, and is
-    counted once."""
+    """Positions without repeated inputs: one question has one result, and is counted once."""
     first: dict[tuple[str, float], int] = {}
     for i, (image, value) in enumerate(zip(x, y.tolist(), strict=True)):
         first.setdefault((digest("input", [image.flatten()]), value), i)
@@ -288,8 +286,7 @@ def _config(method: Method, seed: int) -> str:
 def _check(
     network: Network, posterior: Posterior, job: Job, x: Tensor, y: Tensor, chunk: int
 ) -> None:
-    """Regions, labels and shapes of all inputs, and whether every method can do with such a
-    posterior."""
+    """Regions, labels and shapes of all inputs; every method must do with such a posterior."""
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
         Problem(network, posterior, job.specification(network, x[part], y[part]))
@@ -311,8 +308,7 @@ class Cost:
 
 
 def estimate_cost(plan: Plan, device: str) -> list[Cost]:
-    """Seconds and bytes of certificates of each subject: a few inputs, evenly spread, are computed
-    and scaled up."""
+    """Each subject's seconds and bytes of certificates, scaled up from a few inputs."""
     count = min(TIMED, len(plan.indices))
     spread = tuple(sorted({k * len(plan.indices) // count for k in range(count)}))
     costs = []
@@ -343,8 +339,7 @@ def read_shard(text: str) -> tuple[int, int]:
 
 
 def bundle_name(plan: Plan, chunk: Chunk, missing: Missing) -> str:
-    """Told by what is computed: the same work overwrites its own file, and other work never
-    does."""
+    """By what is computed: the same work overwrites its own file, and other work never does."""
     keys: Sequence[object] = [
         plan.key(chunk, item, method)
         for method, items in enumerate(missing.wanted)

@@ -1,5 +1,4 @@
-"""Progress of a run: one live display on a terminal, a line now and then elsewhere, JSON lines for
-machines."""
+"""Progress of a run: a live display on terminals, now and then a line elsewhere, JSON lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Campaign files: posteriors x inputs x eps x methods, as TOML or YAML, checked before anything is
-computed."""
+"""Campaign files: posteriors x inputs x eps x methods, as TOML or YAML, checked before all else."""
 
 from __future__ import annotations
 
@@ -156,8 +155,7 @@ def _within(name: str, value: int, least: int, most: int) -> int:
 
 
 def _methods(found: list[Any] | None, at_least: Decimal | None) -> tuple[Method, ...]:
-    """The methods in order; with a threshold the cheap ones come first, so that the dear ones see
-    what they left."""
+    """The methods in order; with a threshold cheap ones first: dear ones see what is left."""
     if found is None and at_least is None:
         return (Concentration(),)
     if found is None:
@@ -179,8 +177,7 @@ def _stage(effort: int, at_least: Decimal | None) -> Concentration:
 
 
 def _cost(method: Method) -> tuple[bool, int]:
-    """Concentration by effort, then what evaluates its bound many times per input, as it was
-    listed."""
+    """Concentration by effort, then what evaluates its bound often per input, as listed."""
     return (False, method.effort) if isinstance(method, Concentration) else (True, 0)
 
 

@@ -1,5 +1,4 @@
-"""Tables of a run folder: every result asked for, as results.jsonl, CSV or Parquet, and the summary
-of `status`."""
+"""Tables of a run folder: every result, as results.jsonl, CSV or Parquet, and `status`."""
 
 from __future__ import annotations
 

@@ -37,8 +37,7 @@ NOTHING: Bounds = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of every input, by which methods in order, and when an answer is good
-    enough."""
+    """What is asked of every input, by which methods in order, and which answer is good enough."""
 
     question: Question
     image: (

@@ -1,5 +1,4 @@
-"""The demo: train a small BNN on digits, certify test images with every method, check the
-certificates, compare."""
+"""The demo: train a small BNN on digits, certify test images with every method, check, compare."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ SHOWN = 25  # rows of the table; all of them are in results.jsonl
 def show_results(
     results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input"
 ) -> None:
-    """A row a result (the first few) and the summary; with several radii each radius has its own
-    summary."""
+    """A row per result (the first few) and the summary, one for each of several radii."""
     estimated = any(result.estimate for result in results)
     sized = len({result.eps for result in results}) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
@@ -70,8 +69,7 @@ def show_results(
 
 
 def show_decisions(decisions: Sequence[Decision], title: str) -> None:
-    """A row a decision (the first few): bounds of the predictive mean over the region, and how many
-    are decided."""
+    """A row per decision (the first few): bounds of the mean, and how many are decided."""
     softmax = bool(decisions) and decisions[0].quantity == "softmax"
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     sized = len({decision.eps for decision in decisions}) > 1
@@ -140,8 +138,7 @@ def show_answers(bounds: dict[str, tuple[float, float]], at_least: Decimal) -> b
 
 
 def summary(results: Sequence[Result], region: str = "input") -> str:
-    """Mean certified probability over all inputs, what is not certified counting 0, and the
-    statuses."""
+    """Mean certified probability, what is not certified counting 0, and the statuses."""
     lower, upper = (
         sum(getattr(result, end) for result in results) / len(results) for end in ("lower", "upper")
     )

@@ -51,8 +51,7 @@ def examine() -> Iterator[tuple[str, str]]:
 
 
 def _float64_is_exact() -> bool:
-    """2^52 + 1 fits into float64 and 2^53 + 1 does not: a matrix product must keep the one and
-    round the other."""
+    """Whether products are float64's: a matrix product keeps 2^52 + 1 and rounds 2^53 + 1."""
     ones = torch.ones(2, 1, dtype=torch.float64)
     sums = torch.tensor([[2.0**52, 1.0], [2.0**53, 1.0]], dtype=torch.float64) @ ones
     return sums.flatten().tolist() == [2.0**52 + 1, 2.0**53]

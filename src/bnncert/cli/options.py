@@ -1,5 +1,4 @@
-"""Options that commands share: each is declared once and given to every command that takes it. No
-torch here."""
+"""Options that commands share: each is declared once. No torch here."""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ def _with_gradient(
     optimiser: torch.optim.Optimizer,
     last: bool,
 ) -> Functional:
-    """The functional of the tensors as they are, and their gradients, if there is a step to
-    come."""
+    """The functional of the tensors as they are, with gradients if there is a step to come."""
     if last:
         return found()
     with torch.enable_grad():

@@ -62,8 +62,7 @@ class Part:
 
 
 def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits) -> Refined:
-    """Better proofs by parts, where the ones known leave a noticeable failure and no counterexample
-    is known."""
+    """Better proofs by parts, where a noticeable failure and no counterexample is known."""
     deadline = time.perf_counter() + limits.seconds
     counts = [0] * len(problem)
     points = dict(known.counterexamples)
@@ -163,8 +162,7 @@ def _prove(
 
 
 def _empty(region: Region) -> Tensor:
-    """Boxes [B] that surely miss the ball, from which they are farther than roundings could
-    explain."""
+    """Boxes [B] that surely miss the ball: by more than roundings could explain."""
     if region.is_box:
         return torch.zeros(len(region), dtype=torch.bool)
     apart = (region.box.lower - region.center).clamp_min(0) + (
@@ -176,8 +174,7 @@ def _empty(region: Region) -> Tensor:
 
 
 def _longest(problem: Problem, posterior: Gaussian) -> Tensor:
-    """The coordinate [B] with the largest width times coefficient, summed over the rows of a plain
-    walk."""
+    """The coordinate [B] of the largest width times coefficient, summed over plain rows."""
     spec = problem.specification
     traced = trace(problem.network, posterior, spec.region, 4.0)
     coefficients, _ = walk(traced.network, traced.steps, traced.boxes, spec.rows)

@@ -37,8 +37,7 @@ SPECIAL = 1e-12  # relative and absolute error of exp, log and their sums
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """One linear layer of the leaves: rows A [n, out], centres h and radii r [n, in], and its
-    variances."""
+    """One linear layer of the leaves: rows A [n, out], centres h and radii r [n, in], variances."""
 
     rows: Tensor
     center: Tensor

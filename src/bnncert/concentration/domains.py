@@ -280,8 +280,7 @@ def scattered(base: Roots, domains: Domains, values: Tensor) -> Tensor:
 
 
 def lower_slopes(base: Roots, question: Asked, slopes: Tensor) -> dict[int, Tensor]:
-    """Lower slopes [D, n] a layer: the domain's own, and those of the lines where a neuron is
-    settled."""
+    """Lower slopes [D, n] per layer: the domain's own; where a neuron is settled, the lines'."""
     if not base.starts:
         return {}
     lines = [_lines(question.traced.steps[k]).relaxation.lower_slope for k in base.starts]
@@ -313,8 +312,7 @@ def _lines(step: Step) -> ActivationStep:
 
 
 def _forward(base: Roots, domains: Domains, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-    """The mean network at x [D, *shape]: its smallest row [D], and the inputs z [D, n] of every
-    (leaky) ReLU."""
+    """The mean network at x [D, *shape]: its smallest row [D], and z [D, n] of (leaky) ReLUs."""
     network = base.problem.network
     held = network.values(base.mean, x)
     values = {k: held[network.reads[k][0]].flatten(1) for k in base.starts}

@@ -206,8 +206,7 @@ def one_layer(step: NoisyLinear) -> Functional:
 
 
 def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:
-    """A lower bound of E min over x of Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²) from sums of
-    `terms`."""
+    """A lower bound of E min_x Σ_j (A_j + g_j) x_j, with g_j ~ N(0, std_j²) from `terms` terms."""
     if std is None:
         return region.minimum(rows)
     lower = region.box.lower.flatten(1)
@@ -229,8 +228,7 @@ def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tenso
 
 
 def _expected_dual(norm: str, rows: Tensor, std: Tensor) -> Tensor:
-    """E of the dual norm of A + g: sqrt(Σ A² + Σ s²) by Jensen, or max|A| + sqrt(2 ln 2n) max s for
-    the l1 ball."""
+    """E of the dual norm of A + g: sqrt(ΣA² + Σs²) by Jensen; l1: max|A| + sqrt(2 ln 2n) max s."""
     if norm == "l2":
         return (rows**2 + std**2).sum(-1).sqrt()
     return rows.abs().amax(-1) + math.sqrt(2 * math.log(2 * rows.shape[-1])) * std.amax(-1)

@@ -28,8 +28,7 @@ SLACK = 2.0**-40  # pays for exp, log and the sums around them
 
 
 def label_and_gap(charge: Tensor, rows: Functional) -> Tensor:
-    """Lower bounds of E softmax_c and of the gap E (softmax_c - softmax_j), j the nearest rival:
-    [B, 2]."""
+    """Lower bounds of E softmax_c and of E (softmax_c - softmax_j), j the nearest rival: [B, 2]."""
     margins, held = _at_levels(charge, rows)
     label = _layered(softmax(margins), held, 0.0)
     return torch.stack([label, _layered(lead(margins), held, -1.0)], 1)
@@ -50,8 +49,7 @@ def mean(charge: Tensor, rows: Functional, norms: Tensor) -> Tensor:
 
 
 def _at_levels(charge: Tensor, rows: Functional) -> tuple[Tensor, Tensor]:
-    """What the rows [K, B, R] exceed at each level s_k, and with what probability [K, B] they all
-    do."""
+    """What the rows [K, B, R] exceed at each level s_k, and the probability [K, B] that all do."""
     s = STEP * torch.arange(LEVELS, dtype=torch.float64, device=charge.device)
     noisy = (rows.lipschitz > 0).sum(1).double()
     held = (1 - charge - normal_tail_up(s).unsqueeze(1) * noisy - SLACK).clamp_min(0)

@@ -150,8 +150,7 @@ class Concentration:
         return whole
 
     def _search_part(self, problem: Problem, posterior: Gaussian, limits: Limits) -> Refined:
-        """Over signs of ReLUs; for inputs of few dimensions, half of the time, then over parts of
-        the region."""
+        """Over signs of ReLUs; in few dimensions half of the time, then over parts."""
         low = math.prod(problem.network.input_shape) <= LOW
         limits = replace(limits, seconds=limits.seconds / 2) if low else limits
         found = refine(problem, posterior, prove(problem, posterior, 1), limits)

@@ -16,8 +16,7 @@ SMALLEST = 1e-150  # stands for a standard deviation of 0 where it divides
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """One layer's deviations: independent ones by variance, shared ones by their factor (rank
-    k)."""
+    """One layer's deviations: independent ones by variance, shared ones by a factor of rank k."""
 
     variance: Tensor | None  # of the weights' shape
     bias_variance: Tensor | None  # [out]

@@ -249,8 +249,7 @@ def _enumerated(problem: Problem, posterior: Empirical, kind: str) -> list[Predi
 
 
 def _of_network(problem: Problem, weights: Tensor, rows: Tensor, kind: str) -> Tensor:
-    """Bounds [B, 4] of one network: the value, 1 minus it or its negative, the gap, and the
-    size."""
+    """Bounds [B, 4] of one network: the value, 1 minus it or its negative, the gap, the size."""
     region = problem.specification.region
     zero = torch.zeros_like(rows[..., 0])
     below, above = (

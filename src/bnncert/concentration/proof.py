@@ -124,14 +124,12 @@ def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Ten
 
 
 def _ceiling(traced: Trace, t: float, others: tuple[float, ...]) -> Tensor:
-    """What none of the other thresholds can exceed: each charges for at least half of the sides,
-    the upper ends."""
+    """What no other threshold can exceed: each charges for the upper ends, half of the sides."""
     return 1 - traced.charge / 2 * min((_tail(other) / _tail(t) for other in others), default=0.0)
 
 
 def _promising(rows: Functional, t: float) -> Tensor:
-    """Smaller thresholds give narrower intervals: a row that fails with the smallest one fails with
-    them all."""
+    """A row that fails with the smallest threshold, of the narrowest intervals, fails with all."""
     if t > min(THRESHOLDS):
         return torch.ones_like(rows.value[:, 0], dtype=torch.bool)
     return (rows.value >= 0).all(1)

@@ -202,8 +202,7 @@ class _Search:
         return True
 
     def _tighten(self, domains: Domains, iterations: int) -> Tightened:
-        """In parts that fit; points where the mean network fails are kept, the worst for each
-        input."""
+        """In parts that fit; of points where the mean network fails, each input's worst is kept."""
         each = GRADIENTS * bytes_a_row_each(self.problem, self.posterior)
         rule = self.limits.rule
         parts = in_batches(
@@ -258,8 +257,7 @@ class _Search:
         return torch.where(refined, torch.minimum(sums, self.plain), self.plain)
 
     def _worst(self) -> Tensor:
-        """The open leaves to split next: of every input its worst ones, as many as there is room
-        for."""
+        """The open leaves to split next: every input's worst, as many as there is room for."""
         nodes = self._nodes()
         candidates = (
             nodes.leaf & (nodes.failure > CLOSED) & (nodes.branch >= 0) & self.active[nodes.input]
@@ -295,8 +293,7 @@ class _Search:
         return (1 - total * (1 + 64 * UNIT) - 64 * UNIT).clamp(0, 1)
 
     def _best(self) -> tuple[Tensor, Tensor]:
-        """For every node the least sum of tails over leaves below it, and whether that is its own
-        tail."""
+        """For every node the least sum of tails over leaves below it, and whether it is its own."""
         if self.nodes is None:
             none = self.plain.new_zeros(0)
             return none, none.bool()
@@ -329,8 +326,7 @@ class _Search:
         return Refined(proofs, found, counts)
 
     def _common(self, failure: Tensor) -> dict[int, Common]:
-        """Where leaves fail together: the bound of their maximum, by root, entered in place of the
-        sum of tails."""
+        """Where leaves fail together: their maximum's bound, by root, for the sum of tails."""
         found: dict[int, Common] = {}
         if not applies(self.base):
             return found

@@ -47,15 +47,13 @@ def _within(lowest: float, highest: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def evaluate(traced: Trace, spec: Specification, slopes: Mapping[int, Tensor]) -> Functional:
-    """The functional of the specification's rows, offsets included, with other lower slopes at the
-    given steps."""
+    """The functional of the specification's rows, with other lower slopes at the given steps."""
     steps = [_with_slope(step, slopes.get(k)) for k, step in enumerate(traced.steps)]
     return with_offsets(functional(replace(traced, steps=steps), spec.rows), spec.offsets)
 
 
 def _with_slope(step: Step, slope: Tensor | None) -> Step:
-    """A (leaky) ReLU's lower lines pass through 0 whatever their slopes, so nothing else
-    changes."""
+    """A (leaky) ReLU's lower lines pass through 0 whatever their slopes: nothing else changes."""
     if slope is None or not isinstance(step, ActivationStep):
         return step
     return replace(step, relaxation=replace(step.relaxation, lower_slope=slope))

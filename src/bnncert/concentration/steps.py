@@ -53,13 +53,11 @@ class NoisyLinear:
 
     @property
     def terms(self) -> int:
-        """Of any sum over the layer, with some to spare: at an output, at an input, or over all
-        outputs."""
+        """Of any sum over the layer, with some to spare: at an output or input, or over outputs."""
         return 2 * fan(self.layer) + self.size.shape[-1] + 64
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
-        """A (W h + b) = (A μ) h + A μ_b + noise: the rows before the layer, and the tally with its
-        noise added."""
+        """A (W h + b) = (A μ) h + A μ_b + noise: the rows before, and the tally with the noise."""
         flat = rows.flatten(2)
         value = tally.value - 4 * gamma(self.terms) * dot(flat.abs(), self.size)
         # underflow, which meets |h|
@@ -119,8 +117,7 @@ class NoisyLinear:
     def _shared(
         self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally
     ) -> tuple[Tensor, Tally]:
-        """Coefficients a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, summed
-        over the layers."""
+        """a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, over the layers."""
         relative = 2 * gamma(self.terms)
         coefficients = self._along(rows, factor)
         # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.

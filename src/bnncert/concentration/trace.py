@@ -75,8 +75,7 @@ def trace(
     t: float | Tensor,
     known: Prefix | None = None,
 ) -> Trace:
-    """Hidden intervals at threshold t (or one per input, [B]), each side of each neuron charged
-    Q(t)."""
+    """Hidden intervals at threshold t (or one per input, [B]), each side charged Q(t)."""
     known = known or prefix(network, posterior, region)
     thresholds = torch.as_tensor(t, dtype=torch.float64, device=region.center.device)
     thresholds = thresholds.expand(len(region))
@@ -215,8 +214,7 @@ def _interval(found: Functional, t: Tensor, flat_below: bool) -> tuple[Box, Tens
 
 
 def _ends(found: Functional, t: Tensor) -> tuple[Tensor, Tensor]:
-    """They would cross only on a region without points, a part of a box that misses its ball, where
-    anything holds."""
+    """They would cross only on a region without points, where anything holds."""
     width = found.value.shape[1] // 2
     ends = found.value - t.unsqueeze(-1) * found.lipschitz * (1 + 4 * UNIT) - TINY
     lower = ends[:, :width] - UNIT * ends[:, :width].abs()

@@ -1,5 +1,4 @@
-"""Evidence of kind `boxes`: weight boxes that are proved safe, and the rule that bounds the mass of
-their union."""
+"""Evidence of kind `boxes`: weight boxes proved safe, and the rule that bounds their mass."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ REFINED = "refined"
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """What the common-noise bound chose: λ, and by position of a random layer the reference's rows
-    and centres."""
+    """What the common-noise bound chose: λ, and by random layer the reference's rows, centres."""
 
     scale: float
     rows: dict[int, Tensor]
@@ -41,8 +40,7 @@ class Common:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Leaves ℓ that cover an input's region for one row: splits, multipliers and lower slopes of
-    each.
+    """Leaves ℓ that cover an input's region for one row: their splits, multipliers, lower slopes.
 
     paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open
     neuron, from 1; 0 after the last. multipliers [leaves, depth] belong to the splits, slopes

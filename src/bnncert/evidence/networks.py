@@ -1,5 +1,4 @@
-"""Evidence of kind `networks`: which networks of a list are verified, and where others are
-refuted."""
+"""Evidence of kind `networks`: which of a list are verified, and where others are refuted."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ COUNT, VERIFIED, REFUTED, POINTS = "networks", "verified", "refuted", "points"
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Of `count` networks those verified, and those refuted as (network, point, row), points [K,
-    *shape]."""
+    """Of `count` networks those verified, and those refuted by (network, point, row)."""
 
     count: int
     verified: tuple[int, ...]

@@ -1,5 +1,4 @@
-"""The paper's Figure 3: what GIE certifies against ρ, the extra growth in the direction of the
-gradient."""
+"""The paper's Figure 3: what GIE certifies against ρ, the extra growth along the gradient."""
 
 from __future__ import annotations
 

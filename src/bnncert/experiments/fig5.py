@@ -1,5 +1,4 @@
-"""The paper's Figure 5: certified against empirical robustness, the share of sampled networks that
-survive PGD."""
+"""The paper's Figure 5: certified robustness against the share of networks that survive PGD."""
 
 from __future__ import annotations
 

@@ -169,8 +169,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -> Figure:
-    """A neuron's weight noise: its density, the interval that holds it, and the interval that a
-    weight box gives."""
+    """A neuron's weight noise: its density, the interval that holds it, and a weight box's."""
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     axis = figure.subplots()
     z = np.linspace(-1.15 * box_reach, 1.15 * box_reach, 2001)

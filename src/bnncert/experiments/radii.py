@@ -1,5 +1,4 @@
-"""Concentration at one, two and four times the paper's radius, with its certified upper bound and
-the ceiling."""
+"""Concentration at one, two and four times the paper's radius, with upper bound and ceiling."""
 
 from __future__ import annotations
 

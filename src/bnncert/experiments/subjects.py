@@ -69,8 +69,7 @@ DIGITS = (
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A network, its posterior, images x [N, *input_shape] with classes y, and the radius they are
-    certified at."""
+    """A network, its posterior, images x [N, *input_shape] with classes y, and their radius."""
 
     name: str
     eps: float
@@ -207,6 +206,5 @@ def lines_against(
 
 
 def ceiling(problem: Problem, networks: int) -> float:
-    """Percent of sampled networks and inputs that survive an attack on each: an estimate that no
-    bound can exceed."""
+    """Percent of sampled networks and inputs that survive attacks: no bound can exceed it."""
     return 100 * surviving(problem, sample(problem.posterior, networks, SEED), SEED)[1]

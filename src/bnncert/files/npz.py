@@ -15,8 +15,7 @@ LARGEST = 16 * 2**30  # bytes an archive may unpack to; more is taken for a zip 
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """All arrays of an `.npz`, refusing pickles, object arrays and archives that unpack to too
-    much."""
+    """All arrays of an `.npz`; pickles, object arrays and decompression bombs are refused."""
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:

@@ -75,8 +75,7 @@ def _read_bundled(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content or nothing, also after a crash: a temporary file beside it, flushed to
-    disk, then renamed."""
+    """All of the content or nothing, even after a crash: a temporary file, flushed and renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -90,8 +89,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """The new name to disk; where a folder cannot be opened as a file (Windows) this is not
-    needed."""
+    """The new name to disk; not needed where no folder can be opened as a file (Windows)."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -67,8 +67,7 @@ def from_dropout(
 
 
 def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
-    """For each dropout its masks [samples, *shape], or [samples, channels, 1, ...] where whole
-    channels are dropped."""
+    """Each dropout's masks [samples, *shape], or [samples, channels, 1, ...] for whole channels."""
     generator = np.random.default_rng(seed)
     masks = []
     for dropout in reading.dropouts:
@@ -87,8 +86,7 @@ def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
 
 
 def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tensor]:
-    """Which layer's weights the mask multiplies, and by what: a factor [samples, ...] that
-    broadcasts to them."""
+    """Which layer's weights the mask multiplies, and by what factor [samples, ...]."""
     if dropout.normalised:
         raise _refusal(dropout, "stands before a batch normalisation; put it behind")
     for i, layer in enumerate(network.layers[dropout.position :], dropout.position):

@@ -1,5 +1,4 @@
-"""A file of any kind that can be read, as a network, a posterior and notes on where they come
-from."""
+"""A file of any kind that can be read, as a network, a posterior and notes on their origin."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ def _mean(la: Any, shapes: dict[str, Shape]) -> dict[str, Tensor]:
 
 
 def _spread(part: Tensor, shapes: dict[str, Shape], indices: Tensor) -> dict[str, Tensor]:
-    """Values [..., m] of the random weights among those in la.mean, as tensors by name, 0 for the
-    others."""
+    """Values [..., m] of the random weights in la.mean, as tensors by name, 0 for the others."""
     size = sum(math.prod(shape) for shape in shapes.values())
     whole = torch.zeros(*part.shape[:-1], size, dtype=torch.float64)
     whole[..., indices] = part

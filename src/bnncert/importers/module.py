@@ -328,7 +328,6 @@ def _announce(steps: Sequence[Step], left_out: Sequence[Dropout]) -> None:
 
 
 def _is_frozen(module: nn.Module) -> bool:
-    """Told to use one set of weights: blitz and torch-uncertainty by a flag, torchbnn by noise that
-    it keeps."""
+    """Told to use one set of weights: by a flag (blitz, torch-uncertainty), by noise (torchbnn)."""
     flags = (getattr(module, "freeze", None), getattr(module, "frozen", None))
     return any(flag is True for flag in flags) or module._buffers.get("weight_eps") is not None

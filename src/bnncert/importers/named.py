@@ -1,5 +1,4 @@
-"""Distributions over a model's named parameters, as posteriors over a network's flat weight
-vector."""
+"""Distributions over a model's named parameters, as posteriors over flat weight vectors."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ class Named:
     def _filled(
         self, values: Values, leading: int, otherwise: Values | None = None
     ) -> dict[str, Tensor]:
-        """The values in the reading's layout, those that are not given filled in, by zeros unless
-        told."""
+        """The values in the reading's layout, missing ones filled in, by zeros unless told."""
         first = self._checked(values, leading)
         filled = {}
         for name, shape in self.shapes.items():
@@ -139,8 +137,7 @@ def _reversed(shape: Shape) -> Shape:
 
 
 def unpacked(packed: Tensor, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
-    """A vector [..., n] in which the parameters stand one after the other, cut into [...,
-    *shape]."""
+    """A vector [..., n] of parameters one after the other, cut into [..., *shape]."""
     sizes = [math.prod(shape) for shape in shapes.values()]
     if packed.shape[-1] != sum(sizes):
         raise InputError(
@@ -173,8 +170,7 @@ def check_names(names: Mapping[str, str]) -> None:
 
 
 def announce_certain(model: Named, given: Collection[str]) -> None:
-    """Warn of parameters without a distribution: a misspelt name would make a weight certain
-    unnoticed."""
+    """Warn of parameters without a distribution: a misspelt name would make a weight certain."""
     certain = [name for name in model.present if name not in given]
     if certain:
         warnings.warn(

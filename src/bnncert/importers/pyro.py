@@ -101,8 +101,7 @@ def _check_real(site: str, support: Any) -> None:
 
 
 def _plain(net: nn.Module, drawn: Mapping[str, Tensor]) -> nn.Module:
-    """A copy made of torch's modules: a `PyroModule[nn.Linear]` as nn.Linear, what it draws as
-    parameters."""
+    """A copy of torch's modules: a `PyroModule[nn.Linear]` as nn.Linear, draws as parameters."""
     copy = deepcopy(net)
     for path, module in copy.named_modules():
         if "_pyro_samples" not in module.__dict__:

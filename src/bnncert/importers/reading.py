@@ -20,8 +20,7 @@ Values: TypeAlias = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where a parameter's values come from: scale · (the module's tensor `name`) + shift, for each
-    output.
+    """Where a parameter's values come from: scale · (the module's tensor `name`) + shift.
 
     `name` is None for a bias that only a batch normalisation brought; its value is the shift. In a
     Bayesian layer `name` is the mean's, and `spread` names the tensor that `convention` turns into
@@ -38,8 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Dropout:
-    """A dropout, which the network leaves out: in training it acts on what enters layer
-    `position`."""
+    """A dropout, which the network leaves out: in training it acts before layer `position`."""
 
     step: Step
     position: int
@@ -49,16 +47,14 @@ class Dropout:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A network, and the source of each of its parameters (W0, b0, ... as `Network.parameters`
-    names them)."""
+    """A network, and the source of each of its parameters, as `Network.parameters` names them."""
 
     network: Network
     sources: dict[str, Source]
     dropouts: tuple[Dropout, ...] = ()
 
     def flat(self, values: Values, shift: bool = True) -> Tensor:
-        """Tensors [..., *shape] by the module's names as one vector [..., size] in the network's
-        order.
+        """Tensors [..., *shape] by the module's names as one vector [..., size].
 
         Means take the scale and the shift of what was folded. Standard deviations (shift=False)
         take the scale's absolute value and no shift.
@@ -66,8 +62,7 @@ class Reading:
         return self._flat(values, shift, absolute=not shift)
 
     def directions(self, values: Values) -> Tensor:
-        """As `flat`, for columns of a factor of the covariance: with the scale and its sign,
-        without the shift."""
+        """As `flat`, for a covariance factor's columns: with the signed scale, without shift."""
         return self._flat(values, shift=False, absolute=False)
 
     def _flat(self, values: Values, shift: bool, absolute: bool) -> Tensor:

@@ -1,5 +1,4 @@
-"""Weight samples: Markov chains, deep ensembles, and the Gaussian that SWAG fits to the iterates of
-SGD."""
+"""Weight samples: Markov chains, deep ensembles, and the Gaussian that SWAG fits to iterates."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 def _from_states(
     target: Target, states: Sequence[Mapping[str, Tensor]], input_shape: Sequence[int] | None
 ) -> tuple[Network, Empirical]:
-    """Each state is loaded into a copy of the module: members may differ in their running
-    statistics, too."""
+    """Each state is loaded into a copy of the module: running statistics may differ, too."""
     if not isinstance(target, nn.Module) or not states:
         raise InputError("a list of samples must be state_dicts, at least one, of a module")
     copy = deepcopy(target)

@@ -93,8 +93,7 @@ def from_state_dict(
     layers: Sequence[str] | None = None,
     bias: bool = True,
 ) -> tuple[Reading, Normal]:
-    """What the file's layers make with `activation` (ReLU unless given) between them, and their
-    posterior.
+    """The file's layers with `activation` (ReLU unless given) between them, and their posterior.
 
     `layers` gives their names in order where the file does not tell it. `bias=False` is for blitz,
     which stores biases that its layers do not use.

@@ -125,8 +125,7 @@ class Tracer(fx.Tracer):
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and afterwards as before: a forward may leave marks on the modules it
-    runs through."""
+    """In evaluation mode, and afterwards as before: a forward may leave marks on its modules."""
     before = [(each, dict(each.__dict__)) for each in module.modules()]
     try:
         module.eval()
@@ -178,8 +177,7 @@ def _result(value: object) -> fx.Node:
 
 
 def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None, fx.Node]:
-    """The node as a step, None where it only picks a layer's output out of a tuple, and the node
-    before it."""
+    """The node as a step (None where it picks one output of a tuple), and the node before it."""
     name = (
         node.target
         if isinstance(node.target, str)

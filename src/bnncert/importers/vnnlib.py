@@ -101,8 +101,7 @@ class Property:
 
 @dataclass(frozen=True)
 class Row:
-    """coefficients·y + offset > 0 refutes an inequality, where `limited` outputs stay below the
-    reach."""
+    """coefficients·y + offset > 0 refutes an inequality while `limited` outputs stay in reach."""
 
     coefficients: tuple[float, ...]
     offset: float
@@ -307,8 +306,7 @@ def _query(said: Property, network: Network, weights: Tensor) -> Query:
 
 
 def _region(box: Closed, network: Network) -> tuple[Region, bool]:
-    """The box rounded outward, and whether the points that upper bounds are proved at lie in the
-    box itself."""
+    """The box rounded outward, and whether points for upper bounds lie in the box itself."""
     ends = [
         [_rounded(end, way) for end in side]
         for side, way in zip(zip(*box, strict=True), WAYS, strict=True)
@@ -370,8 +368,7 @@ def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
 
 
 def _common(values: Sequence[Fraction]) -> Fraction | None:
-    """The factor that makes the values whole numbers without a common divisor, if floats hold
-    those."""
+    """The factor that makes the values whole and coprime, if floats hold those."""
     factor = Fraction(
         math.lcm(*(v.denominator for v in values)), math.gcd(*(v.numerator for v in values))
     )

@@ -39,8 +39,7 @@ class Traits:
 
     @property
     def bent(self) -> bool:
-        """Linear on both sides of 0 and steeper above: what slopes are optimised for, and what
-        branching splits."""
+        """Linear on both sides of 0, steeper above: what slopes and branching are for."""
         return self.kinks == (0.0,) and self.pieces is not None and self.pieces[0] <= self.pieces[1]
 
 
@@ -102,8 +101,7 @@ class Tanh:
         return z.clamp(-300, 300).cosh() ** -2
 
     def touching(self, slope: Tensor) -> Tensor:
-        """The z >= 0 with f'(z) = f'(-z) = slope: atanh(sqrt(1 - slope)), so that tiny slopes keep
-        their digits."""
+        """The z >= 0 with f'(±z) = slope: atanh(sqrt(1 - slope)), keeping tiny slopes' digits."""
         return torch.log1p((1 - slope).clamp_min(0).sqrt()) - slope.log() / 2
 
 

@@ -76,6 +76,5 @@ class Box:
 
 
 def intersect(first: Box, second: Box) -> Box:
-    """The tightest box implied by two sound ones: both hold, so both ends may be taken from
-    either."""
+    """The tightest box implied by two sound ones: both hold, so each end may come from either."""
     return Box(torch.maximum(first.lower, second.lower), torch.minimum(first.upper, second.upper))

@@ -63,16 +63,14 @@ def fan(layer: Linear) -> int:
 
 
 def spread_bias(layer: Linear, bias: Tensor, shape: Shape) -> Tensor:
-    """A bias [..., channels] as one number per output [..., *outputs], for the layer's input
-    shape."""
+    """A bias [..., channels] as one number per output [..., *outputs], for the input shape."""
     if isinstance(layer, Conv2d):
         return bias[..., None, None].expand(*bias.shape, *output_shape(layer, shape)[1:])
     return bias
 
 
 def weight_gradients(layer: Conv2d, rows: Tensor, h: Tensor) -> Tensor:
-    """The derivative of rows·(W h) with respect to every kernel entry: [B, R, out, in · kernel] for
-    h [B, *shape]."""
+    """d rows·(W h) / d kernel entries: [B, R, out, in · kernel] for h [B, *shape]."""
     # [B, in · kernel, places]
     patches = functional.unfold(h, layer.kernel, padding=layer.padding, stride=layer.stride)
     return rows.flatten(3) @ patches.unsqueeze(1).mT

@@ -153,8 +153,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Shape]:
-        """Name (W0, b0, W1, ...) and shape of every parameter, in the order of the flat weight
-        vector."""
+        """Name (W0, b0, W1, ...) and shape of every parameter, in the order of the flat vector."""
         weighted = [layer for layer in self.layers if parameter_shapes(layer)]
         return {
             f"{name}{i}": shape
@@ -184,8 +183,7 @@ class Network:
         return parts
 
     def forward(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Outputs [..., batch, outputs] of the networks `weights` [..., size] at all of x [batch,
-        *input_shape]."""
+        """Outputs [..., batch, outputs] of `weights` [..., size] at x [batch, *input_shape]."""
         held = {0: x}
         for k, own in enumerate(self.split(weights)):
             held[k + 1] = self._at(k, own, held)
@@ -285,8 +283,7 @@ def mlp(*widths: int, activation: Activation | None = None) -> Network:
 
 
 def cnn(input_shape: Shape, outputs: int) -> Network:
-    """Five convolutions, three of which halve the image, then two dense layers: from 3 x 32 x 32 by
-    256 features."""
+    """Five convolutions, three of which halve the image, then two dense layers."""
     if len(input_shape) != 3:
         raise InputError(
             f"cnn takes images (channels, height, width), not {input_shape}; use an mlp"

@@ -1,5 +1,4 @@
-"""Problem: a network, a posterior over its weights and a specification, checked against each
-other."""
+"""Problem: a network, a posterior over its weights and a specification, which fit each other."""
 
 from __future__ import annotations
 

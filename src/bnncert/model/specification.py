@@ -60,8 +60,7 @@ class Region:
         return self.norm in ("linf", "box")
 
     def inner(self) -> Box:
-        """A box surely inside the bounding box of the region, whichever way the region's ends were
-        rounded."""
+        """A box surely inside the region's bounding box, whichever way its ends were rounded."""
         slack = [
             16 * UNIT * (self.center.abs() + end.abs()) for end in (self.box.lower, self.box.upper)
         ]

@@ -1,5 +1,4 @@
-"""Batching: work is cut to a memory budget, so that width and batch size never decide whether a
-call fits."""
+"""Batching: work is cut to a memory budget, so that no width or batch size is too large."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def memory_budget(device: torch.device) -> int:
 
 
 def slices(length: int, bytes_each: int, device: torch.device) -> Iterator[slice]:
-    """Consecutive slices of range(length), each as long as the budget allows and at least one
-    item."""
+    """Consecutive slices of range(length), as long as the budget allows, at least one item."""
     step = max(1, memory_budget(device) // max(1, bytes_each))
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))

@@ -1,5 +1,4 @@
-"""Tails and central parts of the standard normal and Laplace laws, and how far their float64 values
-can be off."""
+"""Tails and central parts of the standard normal and Laplace laws, and their float64 errors."""
 
 from __future__ import annotations
 

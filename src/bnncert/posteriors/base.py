@@ -1,5 +1,4 @@
-"""What every posterior is: a distribution over the flat weight vector that has a centre and can be
-sampled."""
+"""What every posterior is: a law of the flat weight vector with a centre, to be sampled."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ class Empirical(Posterior):
 
     @property
     def center(self) -> Tensor:
-        """The sample nearest to the mean, which itself is seldom a network of the posterior, or a
-        good one."""
+        """The sample nearest to the mean, which is seldom a network of the posterior itself."""
         return self.samples[self._nearest]
 
     def draw(self, generator: np.random.Generator) -> Tensor:

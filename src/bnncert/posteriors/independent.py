@@ -42,8 +42,7 @@ Function: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class Independent(Posterior):
-    """A posterior whose weights are independent, each with a spread (its unit of width) and a tail
-    function."""
+    """A posterior of independent weights, each with a spread (its unit of width) and a tail."""
 
     @property
     @abstractmethod
@@ -55,8 +54,7 @@ class Independent(Posterior):
         """log P(w_i in box_i) for every weight of positive spread, rounded DOWN or UP."""
 
     def log_masses(self, box: Box, direction: int = DOWN) -> Tensor:
-        """`interval_logs`, where a deterministic weight counts 0 inside its interval and -inf
-        outside."""
+        """`interval_logs`; a deterministic weight counts 0 inside its interval, -inf outside."""
         if box.shape[-1:] != self.center.shape:
             raise InputError(
                 f"box has {box.shape[-1]} weights and the posterior {self.size}; give equal lengths"
@@ -191,8 +189,7 @@ class StudentT(Symmetric):
         return self.loc.cpu() + self.scale.cpu() * z
 
     def tail(self, z: Tensor) -> Tensor:
-        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2 for z >= 0, from whichever argument keeps its
-        digits."""
+        """P(T > z) = I(df / (df + z²); df/2, 1/2) / 2, z >= 0, by the argument with more digits."""
         df, z2 = self._numpy(z)
         far = special.betainc(df / 2, 0.5, df / (df + z2))
         near = special.betaincc(0.5, df / 2, z2 / (df + z2))
@@ -289,8 +286,7 @@ class TruncatedNormal(Independent):
         return self.std
 
     def draw(self, generator: np.random.Generator) -> Tensor:
-        """By the inverse CDF, mirrored so that the interval lies on the side where the CDF keeps
-        its digits."""
+        """By the inverse CDF, mirrored to the side where the CDF keeps its digits."""
         mean, std, low, high = (value.cpu() for value in self.tensors().values())
         scale = torch.where(std > 0, std, 1.0)
         mirror = torch.where(low + high > 2 * mean, -1.0, 1.0)

@@ -157,8 +157,7 @@ def _alive(posterior: Independent | LowRankNormal) -> Tensor:
 
 
 def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
-    """Whether the networks of the grid [P, 2] satisfy every row at the points [K, *shape], [P,
-    K]."""
+    """Whether the networks of the grid [P, 2] satisfy every row at points [K, *shape]: [P, K]."""
     network = problem.network
     spec = problem.specification
     widest = max(math.prod(shape) for shape in network.shapes)

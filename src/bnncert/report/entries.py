@@ -1,5 +1,4 @@
-"""Entries of a report: a result with what its certificate shows and what the independent checker
-said of it."""
+"""Entries of a report: a result, what its certificate shows, and what the checker said of it."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class CheckerVerdict:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """The clean input, and the counterexample beside it where there is one: itself, and its scaled
-    difference."""
+    """The clean input, and the counterexample where there is one: itself and its scaled change."""
 
     clean: Pixels
     point: Pixels | None = None
@@ -183,8 +181,7 @@ def read_entry(
 def _facts(
     result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
 ) -> dict[str, str]:
-    """In the order in which a person asks: the claim, who checked it, what was asked, how it was
-    found."""
+    """In the order in which people ask: the claim, who checked it, the question, the method."""
     bounds = {
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),

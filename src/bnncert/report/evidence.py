@@ -36,8 +36,7 @@ def in_words(certificate: Certificate) -> list[str]:
 
 
 def row_in_words(row: int, rows: Tensor) -> str:
-    """Which output row: "class 3 before class 5" where it compares two outputs, its number
-    otherwise."""
+    """Which output row: "class 3 before class 5" where it compares two outputs, else its number."""
     coefficients = rows[row].tolist()
     if sorted(coefficients) == [-1.0] + [0.0] * (len(coefficients) - 2) + [1.0]:
         return f"class {coefficients.index(1.0)} before class {coefficients.index(-1.0)}"

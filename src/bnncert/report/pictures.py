@@ -48,8 +48,7 @@ def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def value_range(image: Image, clip: Range | None) -> Range:
-    """What is black and what is white: the clip range, else [0, 1] where it holds all values, else
-    their extremes."""
+    """What is black and white: the clip range, else [0, 1] if it holds all, else the extremes."""
     low, high = float(image.min()), float(image.max())
     if clip is not None and all(map(math.isfinite, clip)):
         return clip
@@ -62,8 +61,7 @@ def to_pixels(image: Image, values: Range) -> Pixels:
 
 
 def difference(image: Image, other: Image) -> tuple[Pixels, float]:
-    """other - image as grey, darker where it falls and lighter where it rises, and the largest
-    change."""
+    """other - image as grey, darker where it falls, lighter where it rises, and its maximum."""
     change = other - image
     largest = float(np.abs(change).max())
     levels = np.round(change / (largest or 1.0) * LEVELS)
@@ -99,8 +97,7 @@ def png(pixels: Pixels) -> bytes:
 
 
 def _filtered(pixels: Pixels, kind: int) -> bytes:
-    """Every row with its filter's number before it: the values, or their change from the pixel left
-    or above."""
+    """Every row after its filter's number: the values, or their change from the left or above."""
     before = np.zeros_like(pixels)
     if kind == 1:
         before[:, 1:] = pixels[:, :-1]

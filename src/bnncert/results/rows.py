@@ -1,5 +1,4 @@
-"""Rows of results: one declaration from which JSON lines, SQLite tables, Arrow tables and the
-report are made."""
+"""Rows of results: one declaration for JSON lines, SQLite and Arrow tables and the report."""
 
 from __future__ import annotations
 

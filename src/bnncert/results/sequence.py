@@ -1,5 +1,4 @@
-"""Results: what `certify` and `decide` return, a sequence of rows that knows what people do with
-it."""
+"""Results: what `certify` and `decide` return, a sequence of rows that people can use."""
 
 from __future__ import annotations
 

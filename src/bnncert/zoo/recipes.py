@@ -30,8 +30,7 @@ INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network of the zoo is made, and the paper's test accuracy in percent, if it is one of
-    the paper's."""
+    """How a network of the zoo is made, and the paper's test accuracy in percent, if it has one."""
 
     network: Network
     data: str
@@ -45,8 +44,7 @@ def _cifar_cnn() -> Network:
 
 
 def _narrow(std: float, **options: Any) -> BayesByBackprop:
-    """A posterior whose σ stays where it starts, as the paper's do: the divergence hardly
-    counts."""
+    """A posterior whose σ stays where it starts, as the paper's: the divergence hardly counts."""
     settings: dict[str, Any] = {
         "epochs": 15,
         "initial_std": std,
