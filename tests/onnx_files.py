@@ -39,9 +39,6 @@ def agree(path: Path, dtype: type = np.float64, count: int = 4) -> Network:
     return network
 
 
-# --------------------------------------------------------------------------------- exported modules
-
-
 def export(
     path: Path, module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, batch: bool = False
 ) -> Path:
@@ -70,9 +67,6 @@ def normalised(channels: int) -> nn.BatchNorm2d:
     for value in (layer.running_mean, layer.running_var, layer.weight, layer.bias):
         nn.init.uniform_(value, 0.5, 1.5)  # type: ignore[arg-type]
     return layer
-
-
-# ----------------------------------------------------------------------------------- graphs by hand
 
 
 def tensor(name: str, value: object, dtype: type = np.float64) -> Any:
@@ -117,9 +111,6 @@ def random_array(*shape: int) -> Any:
 
 
 W, B = random_array(4, 3), random_array(3)
-
-
-# --------------------------------------------------------------------------------------- posteriors
 
 
 def simple(tmp_path: Path) -> Path:

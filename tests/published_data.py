@@ -82,9 +82,6 @@ def pin(
     )
 
 
-# A local folder
-
-
 def check_small(inputs: data.Dataset) -> None:
     assert (inputs.name, inputs.image) == ("mnist", True)
     np.testing.assert_array_equal((inputs.x * 255).round().numpy(), IMAGES)

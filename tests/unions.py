@@ -120,9 +120,6 @@ def cases(block: int, count: int = 60) -> list[tuple[Independent, list[Box]]]:
     return [random_case(1000 * block + i) for i in range(count)]
 
 
-# ---- every rule on its own -----------------------------------------------------------------------
-
-
 def force(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     """Make one rule win wherever there are two boxes or more."""
     if rule != "cells":

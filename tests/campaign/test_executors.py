@@ -28,8 +28,6 @@ from campaigns import (
     write_campaign,
 )
 
-# --- Executors ---
-
 
 def test_processes_give_the_same_results(campaign: Path, finished: Path, tmp_path: Path) -> None:
     state = run_here(campaign, tmp_path / "run", processes(2, "cpu"))

@@ -14,8 +14,6 @@ from bnncert.campaign.schema import read_campaign
 from bnncert.errors import InputError
 from campaigns import plan_of, write_campaign
 
-# --- Campaign files ---
-
 METHODS = {"effort": [{"name": "concentration", "effort": 7}], "word": [{"name": "magic"}]}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": ({"epsilon": 0.1}, "key 'epsilon' is not known; did you mean 'eps'?"),

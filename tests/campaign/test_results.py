@@ -21,8 +21,6 @@ from bnncert_check import ACCEPT, check_results, read_model, read_results
 from campaigns import ITEMS, bundles, plan_of, run_here, table, write_campaign
 from scenarios import gaussian
 
-# --- Results ---
-
 
 def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
     """Same numbers; and from the same chunk, certificates with the bytes that `certify` would have

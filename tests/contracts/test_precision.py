@@ -16,8 +16,6 @@ from bnncert.numerics import batching
 from box_methods import FEW, claims, classifier
 from scenarios import paper_example
 
-# -------------------------------------------------------------------------------------- determinism
-
 
 @pytest.mark.parametrize("name", FEW)
 def test_the_same_seed_gives_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,6 @@ from bnncert.results.rows import Result
 from box_methods import FEW, classifier
 from scenarios import claimed, paper_example
 
-# ------------------------------------------------------------------------------------- certificates
-
 
 @pytest.mark.parametrize("name", FEW)
 def test_every_claim_carries_its_certificate(name: str, tmp_path: Path) -> None:

@@ -15,9 +15,6 @@ from bnncert import InputError
 from bnncert.importers.onnx import read_onnx
 from onnx_files import KERNEL, B, W, agree, helper, node, onnx, random_array, simple, write
 
-# ----------------------------------------------------------------------------------------- refusals
-
-
 IMAGE = (1, 3, 4, 4)
 REFUSED: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], str]] = {
     "another operator": (

@@ -15,9 +15,6 @@ from bnncert.importers.vnnlib import load_vnnlib
 from scenarios import gaussian, vector
 from vnnlib_files import bounds, declare, linear, load
 
-# ----------------------------------------------------------------------------------------- refusals
-
-
 HEAD = declare(1, 1)
 GOOD = HEAD + bounds((0, 1)) + "(assert (<= Y_0 0))\n"
 WRONG = {

@@ -1,6 +1,6 @@
 """Posterior families: masses of boxes against 60-digit arithmetic.
 
-Comparisons are exact: a mass rounded down may not exceed the exact one.
+Comparisons are exact: a mass rounded down may never exceed the true one, not even in the last bit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from masses import (
     shaped,
 )
 from scenarios import vector
-
-# ---- box masses ----------------------------------------------------------------------------------
 
 Z = [
     1e-8,

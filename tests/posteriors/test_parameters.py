@@ -14,8 +14,6 @@ from bnncert.posteriors.independent import StudentT, TruncatedNormal
 from masses import INF, KINDS, every_family, make
 from scenarios import vector
 
-# ---- validation ----------------------------------------------------------------------------------
-
 
 def parameters_of(family: str) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in make(family, 3).tensors().items()}

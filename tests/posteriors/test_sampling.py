@@ -49,9 +49,6 @@ def test_center_and_spread(posterior: Independent, center: float, spread: float)
     assert posterior.size == 1
 
 
-# ---- sampling ------------------------------------------------------------------------------------
-
-
 @every_family
 @pytest.mark.parametrize(
     ("count", "size"), [(1, 20_000), (4_000, 1)], ids=["across weights", "across draws"]

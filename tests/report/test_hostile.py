@@ -17,8 +17,6 @@ from bnncert.report.page import write_report
 from report_folders import verdicts, write_folder
 from report_pages import HOSTILE, written
 
-# What a hostile folder can do
-
 
 def hostile_folder(folder: Path) -> list[dict[str, Any]]:
     """Every text of lines and certificates is an attempt to break out of where it stands."""

@@ -18,8 +18,6 @@ from bnncert.report.page import write_report
 from report_folders import write_folder
 from report_pages import certified
 
-# Mistakes
-
 
 def change_line(folder: Path, **changes: object) -> None:
     lines = (folder / "results.jsonl").read_text().splitlines()

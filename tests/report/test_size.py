@@ -19,9 +19,6 @@ from report_pages import Page
 LIMIT = 3_000_000  # bytes of a page about a thousand inputs
 
 
-# Size
-
-
 def many(count: int, shape: tuple[int, ...]) -> list[Entry]:
     """Entries that are as hard to compress as can be, each with a counterexample and a
     cross-section."""

@@ -15,8 +15,6 @@ from bnncert.report.page import write_report
 from report_folders import verdicts, write_folder
 from report_pages import certified, mean_of, written
 
-# Verdicts of the checker
-
 
 def test_without_verdicts_the_page_says_so(tmp_path: Path) -> None:
     write_folder(tmp_path / "a run", 8)

@@ -15,8 +15,6 @@ from bnncert.model.network import Network
 from bnncert.train import BayesByBackprop, Epoch, train
 from trainings import CNN, SMALL_CNN, digits, pictures, same
 
-# Going on after an interruption
-
 
 class Killed(BaseException):
     pass
