@@ -119,7 +119,8 @@ def _functions(
     at_lower, at_upper = _through(floor, wl), _through(floor, wu)
     minimum = _through(positive, wl) + _through(negative, wu)
     maximum = _through(positive, wu) + _through(negative, wl)
-    # |g| may exceed |h|: it is a line's lower end, not the activation's
+
+    # |g| may exceed |h|: it is a line's lower end, not the activation's.
     size = 3 * _through(torch.maximum(magnitude, floor.abs()), torch.maximum(wl.abs(), wu.abs()))
     low, high = -at_lower, -at_upper
     if len(lower) > 1:
@@ -143,6 +144,7 @@ def _evaluate(
     """min over all boxes of positive·(lower functions) + negative·(upper functions)."""
     value = torch.zeros((), dtype=torch.float64, device=positive.device)
     for layer in reversed(functions):
+        # The coefficient on W_ij is total_j g_i: its sign chooses the end of the weight box.
         total = positive + negative
         size = positive - negative
         value = (
@@ -154,6 +156,7 @@ def _evaluate(
             - 4 * gamma(2 * sum(layer.lower.shape[-2:]) + 64) * dot(size, layer.size)
             - layer.floor
         )
+
         wl, wu = layer.lower.mT, layer.upper.mT
         on_lower = positive @ wl.clamp_min(0) + negative @ wu.clamp_max(0)
         on_upper = positive @ wl.clamp_max(0) + negative @ wu.clamp_min(0)

@@ -207,8 +207,7 @@ def _by_pairs(posterior: Independent, boxes: Sequence[Box], members: Sequence[in
 
 
 def _signed_terms(posterior: Independent, boxes: Sequence[Box]) -> list[float]:
-    """(-1)^{|S|+1} P(∩_S) over all sets S with a non-empty intersection: odd sets rounded down,
-    even sets up."""
+    """(-1)^{|S|+1} P(∩_S) over all sets S that intersect: odd sets rounded down, even sets up."""
     terms: list[float] = []
 
     def extend(start: int, common: Box | None, size: int) -> None:

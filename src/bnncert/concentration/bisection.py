@@ -67,12 +67,14 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
     counts = [0] * len(problem)
     points = dict(known.counterexamples)
     interrupted = False
+
     enough = min(limits.enough, 1 - limits.precision)
     left = [i for i, proof in enumerate(known.proofs) if proof.bound < enough and i not in points]
     box = problem.specification.region.box.reshape(len(problem), -1)
     whole = _prove(problem, posterior, [(i, box.lower[i], box.upper[i]) for i in left], points)
     leaves = list(whole)
     marks = {part.input: Mark(STAGE, part.proof.bound) for part in whole}
+
     try:
         while leaves and time.perf_counter() < deadline:
             lower = {part.input: _best(part).bound for part in whole}
@@ -90,6 +92,8 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
                 and 1 - part.proof.bound > CLOSED
                 and bool(part.lower[part.dimension] < part.at < part.upper[part.dimension])
             ]
+
+            # The worst leaves are cut first.
             leaves.sort(key=lambda part: part.proof.bound)
             chosen, leaves = leaves[:AT_ONCE], leaves[AT_ONCE:]
             children = _prove(
@@ -101,6 +105,7 @@ def bisect(problem: Problem, posterior: Gaussian, known: Refined, limits: Limits
             leaves += children
     except KeyboardInterrupt:  # what is known so far is a proof
         interrupted = True
+
     proofs = list(known.proofs)
     for part in whole:
         found = _best(part)
@@ -146,13 +151,15 @@ def _prove(
     asked = Problem(
         problem.network, posterior, Specification(region, spec.rows[index], spec.offsets[index])
     )
+
+    # A middle may lie outside of the ball that a part is cut from: then it refutes nothing.
     middle = region.box.lower / 2 + region.box.upper / 2
     if region.is_box:
-        margins = asked.specification.margins(problem.network.forward(posterior.mean, middle)).amin(
-            1
-        )
+        outputs = problem.network.forward(posterior.mean, middle)
+        margins = asked.specification.margins(outputs).amin(1)
         for place in (margins < 0).nonzero().squeeze(1).tolist():
             points.setdefault(boxes[place][0], middle[place])
+
     proofs = prove(asked, posterior, 0)
     dimensions = _longest(asked, posterior)
     for place in _empty(region).nonzero().squeeze(1).tolist():

@@ -37,6 +37,7 @@ def branch(
     count = len(columns)
     if columns.shape[1] == 0:
         return columns.new_full((count,), -1), columns.new_zeros(count, dtype=torch.float64)
+
     lost = []
     wide = []
     weights = []
@@ -54,14 +55,18 @@ def branch(
         gap = u * -l / (u - l).clamp_min(1e-300)
         wide.append(torch.where(unsettled, (negative + POSITIVE_SHARE * positive) * gap, -1.0))
         weights.append(positive)
+
+    # Columns of neurons that are not there point to the last entry, which promises nothing.
     none = torch.full_like(lost[0][:, :1], -1.0)
     by_point, by_width, heavy = (
         torch.cat([*parts, none], 1).gather(1, columns) for parts in (lost, wide, weights)
     )
+
     by_both = (by_point.clamp_min(0) * by_width.clamp_min(0)).sqrt()
     chosen = {"both": by_both, "point": by_point, "width": by_width}[rule]
     promising = torch.where(by_width < 0, -1.0, chosen)
     chosen = torch.where(chosen.amax(1, keepdim=True) > 0, promising, by_width)
+
     most, place = chosen.max(1)
     weight = heavy.gather(1, place.unsqueeze(1)).squeeze(1)
     return torch.where(most >= 0, place, -1), weight.clamp_min(0)

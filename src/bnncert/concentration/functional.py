@@ -186,11 +186,14 @@ def one_layer(step: NoisyLinear) -> Functional:
     noise = step.noise
     center = (h.lower + h.upper) / 2
     radius = (h.upper - h.lower) / 2
+
     middle = through(layer, step.mean, center).flatten(1)
     middle = middle if step.bias is None else middle + step.bias
+
     relative = 4 * gamma(step.terms) + 4 * SPECIAL
     underflow = TINY * (1 + h.magnitude.flatten(1).sum(-1, keepdim=True))
     error = relative * step.size + underflow
+
     magnitude = step.mean.abs()
     squared = torch.zeros_like(middle)
     if noise.variance is not None:

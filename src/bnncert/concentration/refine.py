@@ -156,15 +156,18 @@ class _Search:
         self.limits = limits
         self.deadline = time.perf_counter() + limits.seconds
         self.device = spec.rows.device
+
         self.given = torch.tensor(
             [proof.bound for proof in proofs], dtype=torch.float64, device=self.device
         )
+
         t = [max(proof.t, LEAST_THRESHOLD) if proof.bound > 0 else NARROW for proof in proofs]
         self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
         self.traced = trace(problem.network, posterior, spec.region, self.t)
         self.plain_proofs = proofs_of(self.traced, [0.0] * len(problem), 0.0)
         self.base = roots(problem, posterior.mean, self.traced)
         self.plain = row_failures(evaluate(self.traced, spec, {}))
+
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)
         splittable = (self.base.open < self.base.width).any(1)
@@ -223,13 +226,12 @@ class _Search:
                 for name in ("value", "lipschitz", "branch", "weight", "point", "margin")
             ),
         )
-        worst = torch.full_like(self.margins, math.inf).scatter_reduce(
-            0, domains.input, found.margin, "amin"
-        )
-        index = (
-            (found.margin == worst[domains.input]) & (found.margin < self.margins[domains.input])
-        ).nonzero()
-        index = index.squeeze(1)
+
+        # Of each input's points the one with the smallest margin, where that is smaller than ever.
+        unknown = torch.full_like(self.margins, math.inf)
+        worst = unknown.scatter_reduce(0, domains.input, found.margin, "amin")[domains.input]
+        smaller = (found.margin == worst) & (found.margin < self.margins[domains.input])
+        index = smaller.nonzero().squeeze(1)
         self.points[domains.input[index]] = found.point[index]
         self.margins[domains.input[index]] = found.margin[index]
         return found
@@ -263,9 +265,12 @@ class _Search:
             nodes.leaf & (nodes.failure > CLOSED) & (nodes.branch >= 0) & self.active[nodes.input]
         )
         index = candidates.nonzero().squeeze(1)
+
+        # By input, and of each input by m / L: a stable sort keeps the order of the first one.
         score = nodes.value[index] / nodes.lipschitz[index]
         index = index[score.argsort()]
         index = index[nodes.input[index].argsort(stable=True)]
+
         counts = torch.bincount(nodes.input[index], minlength=len(self.problem))
         rank = (
             torch.arange(len(index), device=self.device)

@@ -55,15 +55,15 @@ def from_dropout(
             f"{type(module).__name__} has no dropout with p > 0, so nothing to draw; use from_torch"
         )
     check_agreement(module, reading, weights)
+
     parameters = [
         [own.expand(samples, *own.shape) for own in layer] for layer in network.split(weights)
     ]
     for dropout, mask in zip(reading.dropouts, draw_masks(reading, samples, seed), strict=True):
         position, factor = _folded(dropout, mask, network)
         parameters[position][0] = parameters[position][0] * factor
-    return network, Empirical(
-        torch.cat([own.flatten(1) for layer in parameters for own in layer], 1)
-    )
+    drawn = torch.cat([own.flatten(1) for layer in parameters for own in layer], 1)
+    return network, Empirical(drawn)
 
 
 def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:

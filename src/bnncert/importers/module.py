@@ -63,6 +63,7 @@ def read(
     layers = list[Layer]()
     sources = list[dict[str, Source]]()
     dropouts: list[Dropout] = []
+
     for step in steps:
         if isinstance(step.module, nn.BatchNorm1d | nn.BatchNorm2d):
             if not layers or not isinstance(layers[-1], Dense | Conv2d):
@@ -73,6 +74,7 @@ def read(
                 for each in dropouts
             ]
             continue
+
         if isinstance(step.module, DROPOUT):
             dropouts += [Dropout(step, len(layers))] if step.module.p > 0 else []
             continue
@@ -81,6 +83,7 @@ def read(
             shape = _next_shape(step, layer, shape)
             layers.append(layer)
             sources += [own] if own else []
+
     _refuse_shared_weights(module, sources)
     _announce(steps, [] if dropout else dropouts)
     network = Network(first, tuple(layers))
@@ -275,6 +278,7 @@ def _fold(
     variance = norm.running_var.detach().cpu().double()
     gamma = torch.ones_like(mean) if norm.weight is None else norm.weight.detach().cpu().double()
     beta = torch.zeros_like(mean) if norm.bias is None else norm.bias.detach().cpu().double()
+
     scale = gamma / (variance + norm.eps).sqrt()
     bias = sources.get("b", Source(None, (outputs,)))
     folded = {"W": _rescaled(sources["W"], scale), "b": _rescaled(bias, scale, beta - scale * mean)}

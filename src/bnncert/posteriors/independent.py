@@ -346,9 +346,11 @@ def _symmetric_logs(
     tiny = math.copysign(tiny, slack)
     a, b = (box.lower - center) / scale, (box.upper - center) / scale
     left, right = (-a).clamp_min(0) * (1 - argument), b.clamp_min(0) * (1 - argument)
+
     tails = ((tail(left) + tail(right)) * (1 + slack) + tiny).clamp(0, 1)
     cores = ((core(left) + core(right)) * (1 - slack) - tiny).clamp(0, 1)
     straddling = torch.where(tails < 0.5, torch.log1p(-tails), cores.log())
+
     near = torch.maximum(a, -b).clamp_min(0) * (1 + argument)
     far = torch.maximum(b, -a) * (1 - argument)
     aside = (tail(near) * (1 - slack) - tail(far) * (1 + slack) - tiny).clamp(0, 1).log()
