@@ -25,12 +25,12 @@ from torch import Tensor
 
 from bnncert.concentration.common import MOST_LEAVES, WORTH, applies, common_failure
 from bnncert.concentration.domains import Domains, Tightened, halves, roots, tighten, whole
-from bnncert.concentration.functional import Functional
+from bnncert.concentration.nodes import Nodes, tree_of
 from bnncert.concentration.proof import GRADIENTS, bytes_a_row_each, proofs_of
 from bnncert.concentration.slopes import evaluate
 from bnncert.concentration.tails import row_failures
 from bnncert.concentration.trace import trace
-from bnncert.evidence.concentration import Common, Proof, Tree
+from bnncert.evidence.concentration import Common, Proof
 from bnncert.model.problem import Problem
 from bnncert.numerics.batching import in_batches
 from bnncert.numerics.rounding import UNIT
@@ -70,53 +70,6 @@ class Refined:
     counterexamples: dict[int, Tensor]
     domains: list[int]
     interrupted: bool = False
-
-
-class Nodes:
-    """All domains of a search, in the order of their making: tensors with room to grow."""
-
-    def __init__(self, like: Tightened) -> None:
-        self.count = 0
-        self._store = {
-            name: value[:0] for name, value in self._fields(like, like.branch, like.branch).items()
-        }
-
-    @staticmethod
-    def _fields(found: Tightened, parent: Tensor, depth: Tensor) -> dict[str, Tensor]:
-        own = {
-            "value": found.value,
-            "lipschitz": found.lipschitz,
-            "branch": found.branch,
-            "weight": found.weight,
-        }
-        own["failure"] = row_failures(Functional(found.value, found.lipschitz))
-        return (
-            vars(found.domains)
-            | own
-            | {"parent": parent, "depth": depth, "leaf": torch.ones_like(parent).bool()}
-        )
-
-    def append(self, found: Tightened, parent: Tensor, depth: Tensor) -> None:
-        stop = self.count + len(parent)
-        for name, value in self._fields(found, parent, depth).items():
-            held = self._store[name]
-            if stop > len(held):
-                grown = held.new_empty(max(2 * len(held), stop), *held.shape[1:])
-                grown[: self.count] = held[: self.count]
-                self._store[name] = held = grown
-            held[self.count : stop] = value
-        self.count = stop
-
-    def __getattr__(self, name: str) -> Tensor:
-        return self._store[name][: self.count]
-
-    def domains(self, index: Tensor) -> Domains:
-        return Domains(
-            *(
-                getattr(self, name)[index]
-                for name in ("input", "row", "splits", "slopes", "multipliers")
-            )
-        )
 
 
 def refine(
@@ -379,24 +332,8 @@ class _Search:
             row = int(nodes.row[root])
             if failure[root] < self.plain[i, row]:
                 leaves = self._leaves(root, self._frontier() if root in shared else taken)
-                trees[row] = replace(_tree(nodes.domains(leaves), count), common=shared.get(root))
+                trees[row] = replace(tree_of(nodes.domains(leaves), count), common=shared.get(root))
         numbered = self.base.open[i, :count].cpu()
         return replace(
             self.plain_proofs[i], bound=lower, t=float(self.t[i]), open=numbered, trees=trees
         )
-
-
-def _tree(leaves: Domains, count: int) -> Tree:
-    """The leaves with their splits in the order they were made."""
-    order, column = leaves.splits[:, :count].abs().int().sort(1)
-    column = torch.where(order > 0, column + 1, 0)
-    depth = int((order > 0).sum(1).max()) if count else 0
-    sign = leaves.splits[:, :count].sign().int()
-    shift = (order == 0).sum(1, keepdim=True)
-    place = (torch.arange(depth, device=order.device) + shift).clamp_max(max(count - 1, 0))
-    within = torch.arange(depth, device=order.device) < count - shift
-    number = column.gather(1, place)
-    at = (number - 1).clamp_min(0)
-    paths = torch.where(within, number * sign.gather(1, at), 0).int()
-    multipliers = torch.where(within, leaves.multipliers[:, :count].gather(1, at), 0.0)
-    return Tree(paths, multipliers, leaves.slopes[:, :count])
