@@ -158,7 +158,7 @@ def separating_weight(posterior: Independent, first: Box, second: Box) -> int:
 def _heaviest_cut(posterior: Independent, part: Box, other: Box) -> tuple[Box, Box] | None:
     """The piece of `part` beyond one face of `other` that keeps the most mass, and the rest.
 
-    None where `part` lies inside `other`.
+    None where no such piece has any mass.
     """
     above = Box(torch.maximum(part.lower, torch.minimum(other.upper, part.upper)), part.upper)
     below = Box(part.lower, torch.minimum(part.upper, torch.maximum(other.lower, part.lower)))
