@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from bnncert_check.grammar import flag, listed, members, number, whole, word
-from bnncert_check.layers import KINDS, Activation, Add, Conv, Dense, Layer, MaxPool, Shape
+from bnncert_check.layers import KINDS, Activation, Add, Conv, Dense, Join, Layer, MaxPool, Shape
 from bnncert_check.verdict import CannotCheck
 
 LARGEST_SLOPE = math.nextafter(1.0, 0.0)  # of a leaky ReLU: below 1
@@ -77,9 +77,10 @@ def _pair(value: Any, least: int) -> Shape:
     return first, second
 
 
-def _add(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
+def _add(entry: dict[str, Any], shapes: list[Shape], position: int) -> tuple[Join, Shape]:
     members(entry, f"layer {position}", ("type",))
-    return Add(shape, position), shape
+    _require(len({*shapes}) == 1, f"layer {position} adds up {shapes}, which differ")
+    return Add(shapes[0], position), shapes[0]
 
 
 def _activation(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
@@ -105,6 +106,10 @@ READERS: dict[str, Callable[[dict[str, Any], Shape, int, int], Read]] = {
     "Conv2d": _conv,
     "AvgPool2d": _average,
     "MaxPool2d": _maximum,
-    "Add": _add,
     **dict.fromkeys(KINDS, _activation),
+}
+
+# Of layers that read several nodes: from all of their shapes.
+JOIN_READERS: dict[str, Callable[[dict[str, Any], list[Shape], int], tuple[Join, Shape]]] = {
+    "Add": _add,
 }

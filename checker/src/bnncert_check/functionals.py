@@ -28,14 +28,15 @@ from bnncert_check.arithmetic import (
     up,
     upper_float,
 )
-from bnncert_check.layers import Conv, Dense, Linear, fixed_or, pull_error, pull_up
+from bnncert_check.layers import JOINS, Conv, Dense, Linear, fixed_or, pull_error, pull_up
 from bnncert_check.linear import (
     ActivationStep,
-    AddStep,
     Interval,
+    JoinStep,
     MaxStep,
     center_radius,
     merged,
+    terms,
     with_one,
 )
 from bnncert_check.model import Posterior
@@ -73,7 +74,7 @@ class Tally:
     random: bool = False  # whether a layer on the way has noise
 
 
-Step = NoisyStep | ActivationStep | SplitStep | MaxStep | AddStep
+Step = NoisyStep | ActivationStep | SplitStep | MaxStep | JoinStep
 Functional = tuple[Array, Array]  # m from below and L from above
 
 
@@ -132,12 +133,12 @@ def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Arra
         else:
             rows, gained = step.pull(rows)
             tally = replace(tally, value=down(tally.value + gained))
-        for node in traced.network.reads[k]:
+        for node, part in terms(step, traced.network.reads[k], rows):
             if node in waiting:
-                waiting[node], paid = merged(waiting[node], rows, traced.intervals[node])
+                waiting[node], paid = merged(waiting[node], part, traced.intervals[node])
                 tally = replace(tally, value=down(tally.value - paid))
             else:
-                waiting[node] = rows
+                waiting[node] = part
     return waiting, tally
 
 
@@ -163,25 +164,22 @@ def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
                 "unsupported", "convolutions with correlated weights cannot be checked yet"
             )
         return one_layer(step.layer, step)
-    width = traced.network.widths[k + 1]
-    values, squared, random = (
-        [np.zeros(width), np.zeros(width)],
-        np.zeros(width),
-        np.zeros(width, bool),
-    )
+    layer = traced.network.layers[k]
+    assert isinstance(layer, JOINS)  # of images: nothing else has no interval of its own
+    lows, highs, squares, noisy = list[Array](), list[Array](), list[Array](), list[Array]()
     for node in traced.network.reads[k]:
         if node in traced.intervals:
-            parts: tuple[Array, ...] = traced.intervals[node].lower, -traced.intervals[node].upper
+            h = traced.intervals[node]
+            below, above, noise = h.lower, -h.upper, np.zeros_like(h.lower)
         else:
             (below, noise), (above, _) = local(traced, node - 1)
-            parts, squared, random = (
-                (below, above),
-                up(squared + up(noise**2)),
-                random | (noise > 0),
-            )
-        values = [down(value + part) for value, part in zip(values, parts, strict=True)]
-    lipschitz = np.where(random, sqrt_up(squared), 0.0)
-    return (values[0], lipschitz), (values[1], lipschitz.copy())
+        lows.append(below)
+        highs.append(above)
+        squares.append(np.where(noise > 0, up(noise**2), 0.0))
+        noisy.append((noise > 0).astype(np.float64))
+    random = layer.join(noisy, lambda count: count) > 0
+    lipschitz = np.where(random, sqrt_up(layer.join(squares, up)), 0.0)
+    return (layer.join(lows, down), lipschitz), (layer.join(highs, down), lipschitz.copy())
 
 
 def one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:

@@ -12,6 +12,7 @@ matrix at every place. `patches` are what meets the matrix, `pull` is the transp
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -214,10 +215,25 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Add:
-    """The sum of several vectors or images of one shape."""
+    """The sum of several vectors or images of one shape.
+
+    A join, as any layer that reads several nodes: it has no weights and is a linear map whose
+    coefficients are 0 or 1. What it makes of values, of ends of intervals and of squares is `join`;
+    what its rows are on each of its terms is `split`.
+    """
 
     shape: Shape
     position: int  # among all layers
+
+    def join(self, terms: list[Array], toward: Callable[[Array], Array]) -> Array:
+        """Each sum rounded, up or down."""
+        total = terms[0]
+        for term in terms[1:]:
+            total = toward(total + term)
+        return total
+
+    def split(self, rows: Array, terms: int) -> list[Array]:
+        return [rows] * terms
 
     @property
     def is_image(self) -> bool:
@@ -291,7 +307,9 @@ class Activation:
 
 
 Linear: TypeAlias = Dense | Conv
-Layer: TypeAlias = Dense | Conv | MaxPool | Add | Activation
+Join: TypeAlias = Add
+JOINS: tuple[type[Join], ...] = (Add,)
+Layer: TypeAlias = Dense | Conv | MaxPool | Join | Activation
 
 
 def fixed_or(layer: Linear, flat: Array) -> Array:

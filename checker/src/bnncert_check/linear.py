@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from bnncert_check.activations import Lines, default_slopes, image, lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sum_error, up
 from bnncert_check.layers import (
+    JOINS,
     Activation,
-    Add,
     Conv,
     Dense,
+    Join,
     Layer,
     Linear,
     MaxPool,
@@ -138,14 +139,16 @@ class MaxStep:
 
 
 @dataclass(frozen=True)
-class AddStep:
-    """A (h + h') = A h + A h': each term has the rows of the sum."""
+class JoinStep:
+    """A (h + h') = A h + A h' and the like: what the rows are on each term, the layer says."""
+
+    layer: Join
 
     def pull(self, rows: Array) -> tuple[Array, Array]:
         return rows, np.zeros(len(rows))
 
 
-Step = BoxStep | ActivationStep | MaxStep | AddStep
+Step = BoxStep | ActivationStep | MaxStep | JoinStep
 
 
 @dataclass(frozen=True)
@@ -172,12 +175,12 @@ class Bounded:
                 continue
             rows, gained = self.steps[k].pull(waiting.pop(k + 1))
             constant = down(constant + gained)
-            for node in self.network.reads[k]:
+            for node, part in terms(self.steps[k], self.network.reads[k], rows):
                 if node in waiting:
-                    waiting[node], paid = merged(waiting[node], rows, self.intervals[node])
+                    waiting[node], paid = merged(waiting[node], part, self.intervals[node])
                     constant = down(constant - paid)
                 else:
-                    waiting[node] = rows
+                    waiting[node] = part
             if self.everywhere or k + 1 == last:
                 best = np.maximum(best, self._stop(waiting, constant))
         at_input: Array = np.maximum(best, down(constant + self.region.minimum(waiting[0])))
@@ -187,6 +190,12 @@ class Bounded:
         for node, rows in waiting.items():
             constant = down(constant + self.intervals[node].minimum(rows))
         return constant
+
+
+def terms(step: object, nodes: tuple[int, ...], rows: Array) -> Iterator[tuple[int, Array]]:
+    """The nodes that a step reads, with the rows on each: those that it pulled, or a join's."""
+    parts = step.layer.split(rows, len(nodes)) if isinstance(step, JoinStep) else [rows]
+    return zip(nodes, parts, strict=True)
 
 
 def merged(waiting: Array, rows: Array, h: Interval) -> tuple[Array, Array]:
@@ -247,10 +256,11 @@ def _pool(layer: MaxPool, inputs: list[Interval], _: WeightBox, bounded: Bounded
     return maximum(layer, inputs[0])
 
 
-def _add(layer: Add, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+def _join(layer: Join, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
     """Of a vector by rows; of an image by its terms, and by rows where they are worth it."""
-    bounded.steps.append(AddStep())
-    ends = sum_of(inputs)
+    bounded.steps.append(JoinStep(layer))
+    lower = layer.join([term.lower for term in inputs], down)
+    ends = lower, layer.join([term.upper for term in inputs], up)
     chosen = _worth_rows(bounded, ends) if layer.is_image else np.arange(layer.outputs)
     return _by_rows(bounded, ends, chosen)
 
@@ -270,20 +280,13 @@ RULES: dict[type[Layer], Callable[[Any, list[Interval], WeightBox, Bounded], Int
     Dense: _dense,
     Conv: _conv,
     MaxPool: _pool,
-    Add: _add,
+    **dict.fromkeys(JOINS, _join),
     Activation: _activation,
 }
 
 
 def _box_step(layer: Linear, inputs: list[Interval], weights: WeightBox) -> BoxStep:
     return BoxStep(layer, fixed_or(layer, weights.lower), fixed_or(layer, weights.upper), inputs[0])
-
-
-def sum_of(terms: list[Interval]) -> tuple[Array, Array]:
-    lower, upper = terms[0].lower, terms[0].upper
-    for term in terms[1:]:
-        lower, upper = down(lower + term.lower), up(upper + term.upper)
-    return lower, upper
 
 
 def _by_rows(bounded: Bounded, ends: tuple[Array, Array], chosen: NDArray[np.int64]) -> Interval:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from bnncert_check.descriptions import READERS
+from bnncert_check.descriptions import JOIN_READERS, READERS
 from bnncert_check.grammar import index, listed, members, whole
-from bnncert_check.layers import Add, Layer, Linear, Shape
+from bnncert_check.layers import JOINS, Layer, Linear, Shape
 from bnncert_check.verdict import CannotCheck
 
 Reads: TypeAlias = tuple[tuple[int, ...], ...]
@@ -20,7 +20,7 @@ Reads: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in topological order, and the nodes that each reads: several for an `Add`, one for any
+    """Layers in topological order, and the nodes that each reads: several for a join, one for any
     other."""
 
     input_shape: Shape
@@ -48,9 +48,9 @@ class Network:
         return tuple(self.layers[k] for k in self.readers[node])
 
     def is_term(self, node: int) -> bool:
-        """Whether a node is only a term of one sum, whose own interval is enough."""
+        """Whether a node is only a term of one join, whose own interval is enough."""
         readers = self.reading(node)
-        return len(readers) == 1 and isinstance(readers[0], Add)
+        return len(readers) == 1 and isinstance(readers[0], JOINS)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -79,21 +79,22 @@ def read_network(description: Any) -> Network:
     sizes = listed(described["input_shape"], "the input's shape")
     shape: Shape = tuple(whole(size, "a size of the input", 1) for size in sizes)
     start, layers, reads = 0, list[Layer](), list[tuple[int, ...]]()
-    nodes, shapes, unread = (
-        [0],
-        [shape],
-        set[int](),
-    )  # as described: which node here, its shape, and who waits
+    # As described: which node it is here, its shape, and whether it waits for a reader.
+    nodes, shapes, unread = [0], [shape], set[int]()
     for position, entry in enumerate(listed(described["layers"], "the list of layers")):
         kind = entry.get("type") if type(entry) is dict else None
-        if type(kind) is not str or kind not in READERS:
+        if type(kind) is not str or kind not in (*READERS, *JOIN_READERS):
             raise CannotCheck(
                 "unsupported",
                 f"layer {position} is of the type {str(kind)[:40]!r}, which is not known",
             )
         own = {name: value for name, value in entry.items() if name != "reads"}
-        named = _reads(entry, kind, position, shapes)
-        layer, shape = READERS[kind](own, shapes[named[0]], start, position)
+        named = _reads(entry, kind, position)
+        layer, shape = (
+            JOIN_READERS[kind](own, [shapes[node] for node in named], position)
+            if kind in JOIN_READERS
+            else READERS[kind](own, shapes[named[0]], start, position)
+        )
         if layer is not None:
             layers.append(layer)
             reads.append(tuple(nodes[node] for node in named))
@@ -112,13 +113,12 @@ def read_network(description: Any) -> Network:
     return Network(shapes[0], tuple(layers), tuple(reads))
 
 
-def _reads(entry: dict[str, Any], kind: str, position: int, shapes: list[Shape]) -> list[int]:
+def _reads(entry: dict[str, Any], kind: str, position: int) -> list[int]:
     """The nodes that a layer reads, the one before it unless it says so."""
     where = f"what layer {position} reads"
     named = [
         index(node, where, position + 1) for node in listed(entry.get("reads", [position]), where)
     ]
-    several = len(named) > 1
-    if not named or several != (kind == "Add") or len({shapes[node] for node in named}) > 1:
-        raise CannotCheck("malformed", f"{where} is not one node, or of a sum several of one shape")
+    if not named or (len(named) > 1) != (kind in JOIN_READERS):
+        raise CannotCheck("malformed", f"{where} is not one node, or of a join several")
     return named

@@ -20,7 +20,16 @@ from flint import arb
 
 from bnncert_check.arithmetic import Array, dot_up, lower_float, sqrt_up, up, upper_float
 from bnncert_check.functionals import Functional
-from bnncert_check.layers import Activation, Add, Layer, Linear, MaxPool, fixed_or, through_up
+from bnncert_check.layers import (
+    JOINS,
+    Activation,
+    Join,
+    Layer,
+    Linear,
+    MaxPool,
+    fixed_or,
+    through_up,
+)
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model, Posterior
@@ -165,9 +174,9 @@ def _pooled(layer: MaxPool, sizes: list[Array]) -> Array:
     return dot_up(gathered, np.ones_like(gathered))
 
 
-def _summed(_: Add, sizes: list[Array]) -> Array:
+def _joined(layer: Join, sizes: list[Array]) -> Array:
     """|h + h'| <= |h| + |h'|"""
-    return dot_up(np.stack(sizes, -1), np.ones(len(sizes)))
+    return layer.join(sizes, up)
 
 
 def _activated(layer: Activation, sizes: list[Array]) -> Array:
@@ -177,6 +186,6 @@ def _activated(layer: Activation, sizes: list[Array]) -> Array:
 
 SIZES: dict[type[Layer], Callable[[Any, list[Array]], Array]] = {
     MaxPool: _pooled,
-    Add: _summed,
+    **dict.fromkeys(JOINS, _joined),
     Activation: _activated,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from flint import arb
@@ -30,11 +30,21 @@ from bnncert_check.functionals import (
     noisy,
     walk,
 )
-from bnncert_check.layers import Activation, Add, Conv, Dense, Layer, Linear, MaxPool, pull_up
+from bnncert_check.layers import (
+    JOINS,
+    Activation,
+    Conv,
+    Dense,
+    Join,
+    Layer,
+    Linear,
+    MaxPool,
+    pull_up,
+)
 from bnncert_check.linear import (
     ActivationStep,
-    AddStep,
     Interval,
+    JoinStep,
     MaxStep,
     center_radius,
     maximum,
@@ -196,7 +206,7 @@ def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> 
     traced = Trace(network, region, [], {0: Interval(region.lower, region.upper)})
     for k, layer in enumerate(network.layers):
         TRACED[type(layer)](traced, layer, posterior, proof)
-        if isinstance(layer, SUMS) and network.readers[k + 1] and not network.is_term(k + 1):
+        if _is_sum(layer) and network.readers[k + 1] and not network.is_term(k + 1):
             traced.intervals[k + 1], count = _interval(traced, layer, proof)
             ends += count
     return traced, ends
@@ -221,8 +231,8 @@ def _linear(traced: Trace, layer: Linear, posterior: Posterior, _: Proof) -> Non
     traced.steps.append(noisy(layer, posterior, _input(traced), traced.region if first else None))
 
 
-def _add(traced: Trace, *_: object) -> None:
-    traced.steps.append(AddStep())
+def _join(traced: Trace, layer: Join, *_: object) -> None:
+    traced.steps.append(JoinStep(layer))
 
 
 # Each adds its step to the trace, and the interval after it unless that is a sum's.
@@ -230,11 +240,15 @@ TRACED: dict[type[Layer], Callable[[Trace, Any, Posterior, Proof], None]] = {
     Dense: _linear,
     Conv: _linear,
     MaxPool: _pool,
-    Add: _add,
+    **dict.fromkeys(JOINS, _join),
     Activation: _activation,
 }
 NOTICED = 2.0**-30  # relative to an end
-SUMS = (Dense, Conv, Add)  # whose intervals are functionals' ends, which may fail
+
+
+def _is_sum(layer: Layer) -> TypeGuard[Linear | Join]:
+    """Whether the interval after it consists of functionals' ends, which may fail."""
+    return isinstance(layer, (Dense, Conv, *JOINS))
 
 
 def _input(traced: Trace) -> Interval:
@@ -243,7 +257,7 @@ def _input(traced: Trace) -> Interval:
     return traced.intervals[node]
 
 
-def _interval(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Interval, int]:
+def _interval(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Interval, int]:
     """Of what the last step gives, and how many of its ends can fail."""
     (low, low_noise), (high, high_noise) = _neurons(traced, layer, proof)
     lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
@@ -276,7 +290,7 @@ def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
     )
 
 
-def _neurons(traced: Trace, layer: Linear | Add, proof: Proof) -> tuple[Functional, Functional]:
+def _neurons(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Functional, Functional]:
     """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector,
     else without, or with where the proof says so.
 

@@ -36,6 +36,16 @@ def graphs(checker: Checker) -> None:
             model, posterior, checker.region.point_region(np.ones(1))
         )
         never_above(sigma - 1e-12, float(size[0]), "sqrt(E (w + v)²)")
+    terms = random_floats(5, 3, 50) / 3
+    add = layers.Add((50,), 0)
+    for below, above, *parts in zip(
+        add.join([*terms], checker.arithmetic.down),
+        add.join([*terms], checker.arithmetic.up),
+        *map(exact, terms),
+        strict=True,
+    ):
+        never_above(float(below), sum(parts), "a sum from below")
+        never_above(sum(parts), float(above), "a sum from above")
     _images(checker)
     _forks(checker)
     _off(checker)

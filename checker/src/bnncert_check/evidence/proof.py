@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bnncert_check.arithmetic import Array
 from bnncert_check.files import require_room
 from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
-from bnncert_check.layers import Activation, Add, Conv, Dense, Layer, Linear
+from bnncert_check.layers import JOINS, Activation, Conv, Dense, Join, Layer, Linear
 from bnncert_check.model import Model, Posterior
 from bnncert_check.proofs import Proof, splittable
 from bnncert_check.splits import Common, Tree, covers
@@ -109,10 +109,10 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     return Proof(t, lower, upper, rows, refined)
 
 
-def _has_flags(layer: Layer) -> TypeGuard[Conv | Add]:
+def _has_flags(layer: Layer) -> TypeGuard[Conv | Join]:
     """Whether some neurons may have rows of their own: of images with weights, or that are sums."""
     return (isinstance(layer, Conv) and bool(layer.parameters)) or (
-        isinstance(layer, Add) and layer.is_image
+        isinstance(layer, JOINS) and layer.is_image
     )
 
 
