@@ -12,11 +12,12 @@ from bnncert.bounds.relaxations import image
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import (
+    JOINS,
     LINEAR,
-    Add,
     AvgPool2d,
     Dense,
     Flatten,
+    Join,
     Layer,
     Linear,
     MaxPool2d,
@@ -72,12 +73,14 @@ def _flat(_: Flatten, inputs: Sequence[Box]) -> Box:
     return h.reshape(len(h.lower), -1)
 
 
-def _sum(_: Add, inputs: Sequence[Box]) -> Box:
-    lower = torch.stack([h.lower for h in inputs])
-    upper = torch.stack([h.upper for h in inputs])
-    size = torch.stack([h.magnitude for h in inputs]).sum(0)
+def _joined(layer: Join, inputs: Sequence[Box]) -> Box:
+    """A join is monotone in every entry."""
+    shape = tuple(inputs[0].shape[1:])
+    lower = apply(layer, (), [h.lower for h in inputs], shape)
+    upper = apply(layer, (), [h.upper for h in inputs], shape)
+    size = apply(layer, (), [h.magnitude for h in inputs], shape)
     slack = gamma(2 * len(inputs) + 8) * size + TINY
-    return Box(lower.sum(0) - slack, upper.sum(0) + slack)
+    return Box(lower - slack, upper + slack)
 
 
 def _image(layer: Activation, inputs: Sequence[Box]) -> Box:
@@ -88,7 +91,7 @@ def _image(layer: Activation, inputs: Sequence[Box]) -> Box:
 RANGES: dict[type, Callable[[Any, Sequence[Box]], Box]] = {
     MaxPool2d: _pooled,
     Flatten: _flat,
-    Add: _sum,
+    **dict.fromkeys(JOINS, _joined),
     **dict.fromkeys(ACTIVATIONS, _image),
 }
 

@@ -20,7 +20,7 @@ from bnncert.bounds.steps import step_of
 from bnncert.bounds.walk import Step, Tally, walk
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box, intersect
-from bnncert.model.layers import LINEAR, Add, AvgPool2d, Conv2d, Dense, Layer, Linear, Shape
+from bnncert.model.layers import JOINS, LINEAR, AvgPool2d, Conv2d, Dense, Layer, Linear, Shape
 from bnncert.model.maps import fan, pull, spread_bias
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
@@ -244,8 +244,8 @@ def has_rows(network: Network, k: int) -> bool:
     Where a term is read twice, its rows add up, and their rounding meets its box.
     """
     readers = network.reading(k + 1)
-    needed = len(readers) > 1 or any(not isinstance(reader, Add) for reader in readers)
-    return isinstance(network.layers[k], (*LINEAR, Add)) and needed
+    needed = len(readers) > 1 or any(not isinstance(reader, JOINS) for reader in readers)
+    return isinstance(network.layers[k], (*LINEAR, *JOINS)) and needed
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:

@@ -14,7 +14,8 @@ from bnncert.bounds.relaxations import Relaxation, relax
 from bnncert.bounds.walk import Step, Tally
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
-from bnncert.model.layers import Add, Flatten, Layer, MaxPool2d, Shape, rule_for
+from bnncert.model.layers import JOINS, Flatten, Join, Layer, MaxPool2d, Shape, rule_for
+from bnncert.model.maps import split_rows
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, gamma
 
@@ -61,16 +62,17 @@ class FlattenStep:
 
 
 @dataclass(frozen=True)
-class AddStep:
-    """A (h + h') = A h + A h'."""
+class JoinStep:
+    """Each term has its own part of the rows, exactly."""
 
-    inputs: int
+    layer: Join
+    shapes: tuple[Shape, ...]
 
-    def __getitem__(self, index: Tensor | slice) -> AddStep:
+    def __getitem__(self, index: Tensor | slice) -> JoinStep:
         return self
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
-        return (rows,) * self.inputs, tally
+        return split_rows(self.layer, rows, self.shapes), tally
 
 
 def step_of(layer: Layer, inputs: Sequence[Box]) -> Step:
@@ -97,8 +99,8 @@ def _flatten(_: Flatten, inputs: Sequence[Box]) -> FlattenStep:
     return FlattenStep(tuple(inputs[0].shape[1:]))
 
 
-def _add(_: Add, inputs: Sequence[Box]) -> AddStep:
-    return AddStep(len(inputs))
+def _join(layer: Join, inputs: Sequence[Box]) -> JoinStep:
+    return JoinStep(layer, tuple(tuple(h.shape[1:]) for h in inputs))
 
 
 def _max_pool(layer: MaxPool2d, inputs: Sequence[Box]) -> MaxPoolStep:
@@ -108,6 +110,6 @@ def _max_pool(layer: MaxPool2d, inputs: Sequence[Box]) -> MaxPoolStep:
 STEPS: dict[type, Callable[[Any, Sequence[Box]], Step]] = {
     MaxPool2d: _max_pool,
     Flatten: _flatten,
-    Add: _add,
+    **dict.fromkeys(JOINS, _join),
     **dict.fromkeys(ACTIVATIONS, _activation),
 }

@@ -29,7 +29,7 @@ from bnncert.concentration.steps import NoisyLinear
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import Conv2d
-from bnncert.model.maps import spread_bias, through
+from bnncert.model.maps import apply, spread_bias, through
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
 from bnncert.numerics.products import dot
@@ -156,22 +156,31 @@ def local(traced: Trace, k: int) -> Functional:
     step = traced.steps[k]
     if isinstance(step, NoisyLinear):
         return one_layer(step)
-    value = torch.zeros_like(traced.charge).unsqueeze(1)
-    size = value
-    squared = value
-    for node in traced.network.reads[k]:
-        box = traced.boxes[node]
-        if box is None:
-            part = local(traced, node - 1)
-            value = value + part.value
-            squared = squared + part.lipschitz**2
-            size = size + part.value.abs()
-        else:
-            ends = torch.cat([box.lower.flatten(1), -box.upper.flatten(1)], 1)
-            value = value + ends
-            size = size + ends.abs()
-    slack = gamma(16) * size + TINY
-    return Functional(value - slack, squared.sqrt() * (1 + gamma(64)))
+    network = traced.network
+    layer = network.layers[k]
+    terms = [_term(traced, node) for node in network.reads[k]]
+    shape = network.shape_before(k)
+    batch = len(traced.region)
+
+    def joined(parts: list[Tensor]) -> Tensor:
+        """Of z and of -z, each as the layer joins it."""
+        halves = zip(*(part.chunk(2, 1) for part in parts), strict=True)
+        shaped = ([half.reshape(batch, *shape) for half in pair] for pair in halves)
+        return torch.cat([apply(layer, (), pair, shape).flatten(1) for pair in shaped], 1)
+
+    value = joined([term.value for term in terms])
+    slack = gamma(2 * len(terms) + 16) * joined([term.value.abs() for term in terms]) + TINY
+    squared = joined([term.lipschitz**2 for term in terms])
+    return Functional(value - slack, squared.sqrt() * (1 + gamma(2 * len(terms) + 64)))
+
+
+def _term(traced: Trace, node: int) -> Functional:
+    """Of a join's term: its box's ends, which have no noise, or its own functional."""
+    box = traced.boxes[node]
+    if box is None:
+        return local(traced, node - 1)
+    ends = torch.cat([box.lower.flatten(1), -box.upper.flatten(1)], 1)
+    return Functional(ends, torch.zeros_like(ends))
 
 
 def one_layer(step: NoisyLinear) -> Functional:

@@ -17,16 +17,17 @@ from torch import Tensor
 
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.layers import (
+    JOINS,
     LINEAR,
-    Add,
     Flatten,
+    Join,
     Layer,
     Linear,
     MaxPool2d,
     parameter_shapes,
     rule_for,
 )
-from bnncert.model.maps import fan, spread_bias, through
+from bnncert.model.maps import apply, fan, spread_bias, through
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
 from bnncert.numerics.rounding import TINY, gamma
@@ -76,9 +77,10 @@ def _flat(_: Flatten, sizes: Sequence[Tensor]) -> Tensor:
     return sizes[0].flatten(1)
 
 
-def _sum(_: Add, sizes: Sequence[Tensor]) -> Tensor:
+def _joined(layer: Join, sizes: Sequence[Tensor]) -> Tensor:
     """|h + h'| <= |h| + |h'|"""
-    return torch.stack(list(sizes)).sum(0) * (1 + gamma(len(sizes) + 64)) + TINY
+    total = apply(layer, (), sizes, tuple(sizes[0].shape[1:]))
+    return total * (1 + gamma(len(sizes) + 64)) + TINY
 
 
 def _pooled(layer: MaxPool2d, sizes: Sequence[Tensor]) -> Tensor:
@@ -97,7 +99,7 @@ def _activated(layer: Activation, sizes: Sequence[Tensor]) -> Tensor:
 
 SIZES: dict[type[Layer], Callable[[Any, Sequence[Tensor]], Tensor]] = {
     Flatten: _flat,
-    Add: _sum,
+    **dict.fromkeys(JOINS, _joined),
     MaxPool2d: _pooled,
     **dict.fromkeys(ACTIVATIONS, _activated),
 }

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from bnncert.bounds.interval import range_of
 from bnncert.bounds.linear import has_rows, worth_rows
-from bnncert.bounds.steps import AddStep, step_of
+from bnncert.bounds.steps import JoinStep, step_of
 from bnncert.bounds.walk import Step
 from bnncert.concentration.functional import Functional, Trace, by_rows, local, one_layer
 from bnncert.concentration.noise import Noise, layer_noises, weights_and_bias
 from bnncert.concentration.steps import NoisyLinear
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box
-from bnncert.model.layers import LINEAR, Add, AvgPool2d, Linear
+from bnncert.model.layers import JOINS, LINEAR, AvgPool2d, Linear
 from bnncert.model.maps import spread_bias, through
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
@@ -94,8 +94,9 @@ def _with_layer(traced: Trace, parts: Parts, k: int, t: Tensor, known: Functiona
     if isinstance(layer, LINEAR):
         longer = replace(traced, steps=[*traced.steps, _noisy_linear(traced, parts, k, layer)])
     else:
-        if isinstance(layer, Add):  # its terms need no boxes
-            step: Step = AddStep(len(network.reads[k]))
+        if isinstance(layer, JOINS):  # its terms need no boxes
+            shapes = tuple(network.shapes[node] for node in network.reads[k])
+            step: Step = JoinStep(layer, shapes)
             longer = replace(traced, steps=[*traced.steps, step])
         else:
             inputs = [_known(traced.boxes[node]) for node in network.reads[k]]

@@ -140,7 +140,11 @@ def _pair(value: object, name: str, least: int) -> Pair:
 Weighted: TypeAlias = Dense | Conv2d
 Linear: TypeAlias = Dense | Conv2d | AvgPool2d
 Window: TypeAlias = Conv2d | AvgPool2d | MaxPool2d
-Layer: TypeAlias = Dense | Conv2d | AvgPool2d | MaxPool2d | Flatten | Add | Activation
+# Layers that read several nodes: linear maps without weights whose coefficients are 0 or 1. Bounds
+# ask for no more than what they make of values (`apply`) and of rows (`split_rows`).
+Join: TypeAlias = Add
+JOINS: tuple[type[Join], ...] = (Add,)
+Layer: TypeAlias = Dense | Conv2d | AvgPool2d | MaxPool2d | Flatten | Join | Activation
 LINEAR: tuple[type[Linear], ...] = (Dense, Conv2d, AvgPool2d)
 
 
@@ -237,7 +241,7 @@ def _same_shape(_: Activation, shapes: Sequence[Shape]) -> Shape:
 PARAMETERS: dict[type, Callable[[Any], dict[str, Shape]]] = {
     Dense: _dense_parameters,
     Conv2d: _conv_parameters,
-    **dict.fromkeys((AvgPool2d, MaxPool2d, Flatten, Add, *ACTIVATIONS), _none),
+    **dict.fromkeys((AvgPool2d, MaxPool2d, Flatten, *JOINS, *ACTIVATIONS), _none),
 }
 SHAPES: dict[type, Callable[[Any, Sequence[Shape]], Shape]] = {
     Dense: _dense_shape,

@@ -21,6 +21,7 @@ from bnncert.model.layers import (
     Conv2d,
     Dense,
     Flatten,
+    Join,
     Layer,
     Linear,
     MaxPool2d,
@@ -55,6 +56,11 @@ def pull(layer: Linear, weights: Tensor, rows: Tensor, shape: Shape) -> Tensor:
     A dense layer's weights may be one per input, [B, in, out].
     """
     return rule_for(PULL, layer)(layer, weights, rows, shape)
+
+
+def split_rows(layer: Join, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+    """rows [B or 1, R, *outputs] on a join as rows on each of its terms, of the given shapes."""
+    return rule_for(SPLIT, layer)(layer, rows, shapes)
 
 
 def fan(layer: Linear) -> int:
@@ -172,6 +178,11 @@ def _transposed(
     return pulled.reshape(*rows.shape[:2], *shape)
 
 
+def _split_sum(_: Add, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
+    """A (h + h') = A h + A h'"""
+    return (rows,) * len(shapes)
+
+
 def _dense_fan(layer: Dense) -> int:
     return max(layer.inputs, layer.outputs)
 
@@ -204,3 +215,4 @@ PULL: dict[type, Callable[[Any, Tensor, Tensor, Shape], Tensor]] = {
     AvgPool2d: _pull_average,
 }
 FAN: dict[type, Callable[[Any], int]] = {Dense: _dense_fan, Conv2d: _conv_fan, AvgPool2d: _pool_fan}
+SPLIT: dict[type, Callable[[Any, Tensor, Sequence[Shape]], tuple[Tensor, ...]]] = {Add: _split_sum}

@@ -24,6 +24,7 @@ from bnncert.errors import InputError
 from bnncert.files.digest import digest
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.layers import (
+    JOINS,
     LAYERS,
     Add,
     Conv2d,
@@ -105,7 +106,7 @@ class Network:
                 raise InputError(
                     f"layer {k} reads nodes {nodes}; give nodes before its own, 0 to {k}"
                 )
-            if len(nodes) != 1 and not isinstance(layer, Add):
+            if len(nodes) != 1 and not isinstance(layer, JOINS):
                 raise InputError(
                     f"layer {k}, {type(layer).__name__}, reads {len(nodes)} nodes; it takes one"
                 )
