@@ -384,10 +384,11 @@ def test_lines_of_decisions_must_say_what_their_certificates_say(tmp_path: Path)
         {"gap": None},
         {"quantity": "mean"},
         {"lower": 0.0},
-        {"label": 9},
+        {"label": 1},
     )
     for change in changes:
         assert verdict(said | change).code == "result-mismatch"
+    assert verdict(said | {"label": 9}).code == "malformed"  # there are not so many outputs
     for missing in (
         {"lower": 0, "upper": 1, "gap": -1},
         {"lower": 0, "upper": 1, "gap": 0.5, "status": "undecided"},
