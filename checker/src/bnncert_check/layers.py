@@ -92,10 +92,6 @@ class Conv:
         return window_places(self.shape, self.kernel, self.stride, self.padding)
 
     @property
-    def inputs(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def outputs(self) -> int:
         return self.channels * math.prod(self.places)
 
@@ -292,10 +288,6 @@ class Activation:
     @property
     def traits(self) -> Traits:
         return KINDS[self.kind]
-
-    @property
-    def inputs(self) -> int:
-        return self.width
 
     @property
     def outputs(self) -> int:

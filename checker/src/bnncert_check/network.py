@@ -68,11 +68,6 @@ class Network:
         return most
 
 
-def chain(input_shape: Shape, layers: tuple[Layer, ...]) -> Network:
-    """Each layer reads the one before it."""
-    return Network(input_shape, layers, tuple((k,) for k in range(len(layers))))
-
-
 def read_network(description: Any) -> Network:
     """An architecture; whatever is not exactly one of the `READERS`' is refused."""
     described = members(description, "the network", ("input_shape", "layers"))

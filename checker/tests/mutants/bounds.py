@@ -15,6 +15,7 @@ from flint import arb
 from mpmath import mpf
 
 from mutants.certificates import TRAPS
+from mutants.fresh import chain
 from mutants.numbers import U, exact, inner, random_floats
 from mutants.outcomes import Checker, never, never_above
 
@@ -164,7 +165,7 @@ def walks(checker: Checker) -> None:
             checker.region.Region("box", x[0], math.inf, *x),
             checker.mass.WeightBox(flat, flat),
         )
-        network = model.Model(checker.network.chain((2,), layers), (), "", "")
+        network = model.Model(chain(checker, (2,), layers), (), "", "")
         bounds = checker.linear.row_bounds(network, box, region, rows, offsets)
         w = exact(flat)
         for p, q in product(*map(exact, x.T)):

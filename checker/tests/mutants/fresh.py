@@ -61,3 +61,9 @@ def imported(texts: dict[str, str]) -> Iterator[Checker]:
         for name in modules():
             del sys.modules[name]
         sys.modules.update(saved)
+
+
+def chain(checker: Checker, input_shape: tuple[int, ...], layers: tuple[Any, ...]) -> Any:
+    """A network in which each layer reads the one before it."""
+    reads = tuple((k,) for k in range(len(layers)))
+    return checker.network.Network(input_shape, layers, reads)

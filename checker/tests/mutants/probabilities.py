@@ -14,6 +14,7 @@ import numpy as np
 from flint import arb
 from mpmath import mpf
 
+from mutants.fresh import chain
 from mutants.numbers import ETA, random_floats, upper_tail
 from mutants.outcomes import Checker, never_above
 
@@ -94,7 +95,7 @@ def _moments(checker: Checker) -> None:
     law = checker.model.Posterior(
         "normal", {"mean": np.array([0.0, -1.0]), "std": np.array([1.0, 0.0])}
     )
-    model = checker.model.Model(checker.network.chain((1,), (dense, relu, last)), (), "", "")
+    model = checker.model.Model(chain(checker, (1,), (dense, relu, last)), (), "", "")
     point = checker.region.point_region(np.ones(1))
     for t in (0.25, 0.5, 2.0):
         slopes = {1: np.array([0.5])}
@@ -115,10 +116,10 @@ def _moments(checker: Checker) -> None:
         "E ξ⁴ / 2",
     )
     sigmoid = layers.Activation("Sigmoid", None, 1, 1)
-    curved = checker.model.Model(checker.network.chain((1,), (dense, sigmoid, last)), (), "", "")
+    curved = checker.model.Model(chain(checker, (1,), (dense, sigmoid, last)), (), "", "")
     never_above(0.5, norms(curved, law, point)[0], "E sigmoid²")
     pool = layers.MaxPool((1, 2, 1), (2, 1), (2, 1))
-    pooled = checker.model.Model(checker.network.chain((1, 2, 1), (pool, dense)), (), "", "")
+    pooled = checker.model.Model(chain(checker, (1, 2, 1), (pool, dense)), (), "", "")
     ends = checker.region.point_region(np.array([0.0, 2.0]))
     never_above(2.0, norms(pooled, law, ends)[0], "a maximum")
 
