@@ -15,6 +15,14 @@ from bnncert.concentration import refine as refine_module
 from commands import Run
 
 
+@pytest.fixture(autouse=True)
+def keyboard() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests themselves run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def in_eights(length: int, *_: Any) -> Iterator[slice]:
     """Batches of eight inputs, whatever fits."""
     return (slice(start, min(start + 8, length)) for start in range(0, length, 8))
