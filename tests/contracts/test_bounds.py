@@ -382,7 +382,7 @@ def test_a_million_samples_of_a_real_network() -> None:
     generator, pairs = torch.Generator().manual_seed(0), 0
     for i, boxes in enumerate(found):
         for accepted in boxes:
-            box, one = accepted.box(plan.rule, posterior.spread), problem[i : i + 1]
+            box, one = accepted.box(plan.growth, posterior.spread), problem[i : i + 1]
             assert (
                 float(
                     attack(
