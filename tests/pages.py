@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from commands import Run
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
@@ -40,3 +44,26 @@ def run(code: str, **known: object) -> dict[str, object]:
     names = dict(known)
     exec(compile(code, "<page>", "exec"), names)
     return names
+
+
+def run_page(
+    page: str, command: Run, capsys: pytest.CaptureFixture[str]
+) -> tuple[str, str, list[str]]:
+    """A page as one program: what its Python blocks print, what it shows that they do, and what
+    each of its commands says."""
+    names: dict[str, object] = {}
+    printed, shown, said = "", "", []
+    for language, content in fenced(text(page)):
+        if language == "python":
+            exec(compile(content, page, "exec"), names)
+            printed += capsys.readouterr().out
+        elif language == "text":
+            shown += content
+        else:
+            for line in content.splitlines():
+                program, *arguments = line.split()
+                assert program == "bnncert"
+                code, output, _ = command(*arguments)
+                assert code == 0
+                said.append(output)
+    return printed, shown, said

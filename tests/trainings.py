@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU
 from bnncert.model.network import Network, mlp
-from bnncert.train import BayesByBackprop, Trained, train
+from bnncert.train import BayesByBackprop, Epoch, Trained, loop, train
 
 TWO_WEIGHTS = Network((1,), (Dense(1, 2, bias=False),))
 TWO_KERNELS = Network(
@@ -80,3 +81,17 @@ def digits(split: str) -> tuple[Tensor, Tensor]:
     data = load_inputs("digits", split)
     assert data.y is not None
     return data.x.unsqueeze(1), data.y
+
+
+def interrupted_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Somebody presses Ctrl-C in the second epoch; the epochs that are begun, as they begin."""
+    epoch, begun = loop._epoch, list[int]()
+
+    def interrupted(state: Any, *arguments: Any) -> Epoch:
+        begun.append(len(state.history) + 1)
+        if begun == [1, 2]:
+            raise KeyboardInterrupt
+        return epoch(state, *arguments)
+
+    monkeypatch.setattr(loop, "_epoch", interrupted)
+    return begun

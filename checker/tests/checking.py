@@ -114,9 +114,9 @@ def raw(text: str, data: bytes = b"") -> bytes:
 
 def cheaply(action: Callable[[], Outcome]) -> Outcome:
     """What the action returns, which took little time and memory."""
-    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcome = action()
-    assert time.perf_counter() - started < SECONDS
+    assert time.process_time() - started < SECONDS  # its own: others may be busy
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < KIBIBYTES
     return outcome
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -11,12 +12,14 @@ import torch
 
 from bnncert_check import ACCEPT, ERROR, REJECT, arithmetic, check_certificate
 from bnncert_check.verdict import ERRORS, REJECTIONS
-from checking import SECONDS, Workshop
+from checking import Workshop
 
 
 @pytest.mark.parametrize("name", ["cells", "box", "lower", "upper"])
 def test_certificates_are_accepted_with_all_that_is_known(name: str, workshop: Workshop) -> None:
+    started = time.perf_counter()
     verdict = check_certificate(workshop.folder / f"{name}.safetensors", workshop.model)
+    passed = time.perf_counter() - started
     assert (verdict.status, verdict.code, verdict.message) == (ACCEPT, None, "")
     assert verdict.claimed is not None
     assert verdict.supported is not None
@@ -25,7 +28,7 @@ def test_certificates_are_accepted_with_all_that_is_known(name: str, workshop: W
     assert verdict.eps == 0.1
     assert verdict.label is None
     assert verdict.question.endswith("positive on linf ball of radius 0.1")
-    assert 0 < verdict.seconds < SECONDS
+    assert 0 < verdict.seconds <= passed
 
 
 # Edits by the code they lead to: the certificate, where in its header or tensors, and the new

@@ -14,8 +14,8 @@ from bnncert.layers import Conv2d
 from bnncert.model.network import cnn
 from bnncert.posteriors import Normal
 from bnncert.train import accuracy
-from bnncert.train import loop as training
 from commands import Run
+from trainings import interrupted_once
 
 
 def test_train_then_certify(run: Run, tmp_path: Path) -> None:
@@ -84,15 +84,7 @@ def test_an_interrupted_training_goes_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the same bytes as without the interruption, and without doing whole epochs again."""
-    epoch, begun = training._epoch, list[int]()
-
-    def interrupted(state: Any, *arguments: Any) -> training.Epoch:
-        begun.append(len(state.history) + 1)
-        if begun == [1, 2]:
-            raise KeyboardInterrupt
-        return epoch(state, *arguments)
-
-    monkeypatch.setattr(training, "_epoch", interrupted)
+    begun = interrupted_once(monkeypatch)
     command = ["train", "--data", "digits", "--hidden", "8", "--epochs", 3, "--out"]
     path = tmp_path / "p.safetensors"
     code, text, error = run(*command, path)

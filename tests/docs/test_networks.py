@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from pages import fenced, text
+from pages import run_page
 
 LOWER = re.compile(r"^ +\d +\d +\d +certified +([\d.]+) +1$", re.M)
 
@@ -22,20 +22,11 @@ def test_the_page_runs(
 ) -> None:
     pytest.importorskip("flint")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    shown, printed = "", ""
-    for language, content in fenced(text("networks.md")):
-        if language == "python":
-            exec(compile(content, "networks.md", "exec"), names)
-            printed += capsys.readouterr().out
-        elif language == "text":
-            shown += content
-        else:
-            program, *arguments = content.split()
-            assert program == "bnncert"
-            code, output, _ = run(*arguments)
-            assert code == 0
-            assert output.splitlines()[-1] == "ACCEPT: 3 ACCEPT, 0 REJECT, 0 ERROR"
+    printed, shown, said = run_page("networks.md", run, capsys)
+    assert [output.splitlines()[-1] for output in said] == [
+        "ACCEPT: 3 ACCEPT, 0 REJECT, 0 ERROR"
+    ] * len(said)
+    assert said
     lower = [float(value) for value in LOWER.findall(printed)]
     assert len(lower) == 6
     # Slopes are optimised, and differ in their last digits from machine to machine.

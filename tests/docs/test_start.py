@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
-from pages import fenced, text
+from pages import run_page, text
 
 INTERVAL = re.compile(r"^(\d)  (\w+) +([\d.]+) <= P_safe <= ([\d.]+)$", re.M)
 
@@ -29,21 +29,7 @@ def test_the_page_runs(
 ) -> None:
     pytest.importorskip("flint")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    shown, printed, said = "", "", []
-    for language, content in fenced(text("start.md")):
-        if language == "python":
-            exec(compile(content, "start.md", "exec"), names)
-            printed += capsys.readouterr().out
-        elif language == "text":
-            shown += content
-        else:
-            for line in content.splitlines():
-                program, *arguments = line.split()
-                assert program == "bnncert"
-                code, output, _ = run(*arguments)
-                assert code == 0
-                said.append(output)
+    printed, shown, said = run_page("start.md", run, capsys)
     # Training differs in the last digits from machine to machine, and the bounds in the second.
     assert len(intervals(shown)) == 4
     for expected, found in zip(intervals(shown), intervals(printed), strict=True):

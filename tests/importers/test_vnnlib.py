@@ -227,9 +227,9 @@ def test_a_file_of_an_image_is_read_quickly() -> None:
     """3 x 32 x 32 inputs and 10 classes."""
     cases = " ".join(f"(and (>= Y_{j} Y_0))" for j in range(1, 10))
     text = declare(3072, 10) + bounds(*[("0.123456", "0.234567")] * 3072) + f"(assert (or {cases}))"
-    started = time.perf_counter()
+    started = time.process_time()
     assert [len(unsafe) for _, unsafe in parse(text).cases] == [9]
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

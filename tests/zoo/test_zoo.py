@@ -34,6 +34,7 @@ from bnncert.train import loop as training
 from bnncert.zoo import recipes as zoo
 from bnncert.zoo.recipes import ZOO, Recipe, fit_recipe, posterior_path, recipe, shipped_index
 from scenarios import data_folder
+from trainings import interrupted_once
 
 Run = Callable[..., tuple[int, str, str]]
 SHIPPED = Path(str(files("bnncert.zoo") / zoo.SHIPPED))
@@ -330,15 +331,7 @@ def test_an_interrupted_training_goes_on(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the same bytes as without the interruption, and without doing the first epoch again."""
-    epoch, begun = training._epoch, list[int]()
-
-    def interrupted(state: Any, *arguments: Any) -> training.Epoch:
-        begun.append(len(state.history) + 1)
-        if begun == [1, 2]:
-            raise KeyboardInterrupt
-        return epoch(state, *arguments)
-
-    monkeypatch.setattr(training, "_epoch", interrupted)
+    begun = interrupted_once(monkeypatch)
     code, text, error = run("train", "tiny")
     assert (code, text) == (130, "")
     assert "Traceback" not in error

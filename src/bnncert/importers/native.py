@@ -17,11 +17,10 @@ from bnncert.files.tensors import read_tensors, write_tensors
 from bnncert.model.network import Network, from_description
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.empirical import Empirical
-from bnncert.posteriors.gaussian import LowRankNormal, Mixture
+from bnncert.posteriors.gaussian import GAUSSIAN, LowRankNormal, Mixture
 from bnncert.posteriors.independent import FAMILIES, Normal
 
 SCHEMA = "bnncert-posterior/1"
-GAUSSIAN = (Normal.family, LowRankNormal.family)
 SINGLE: dict[str, type[Posterior]] = {
     **FAMILIES,
     LowRankNormal.family: LowRankNormal,

@@ -21,10 +21,9 @@ class Traits:
     """What bounds need to know of an activation f.
 
     pieces: the slopes of f from left to right, if it is linear between its kinks; else None, and f
-    is smooth. inflections: where a smooth f turns from convex to concave (then back, and so on).
-    slopes: the least and the largest slope. largest: a bound of |f|; inf where only |f(z)| <= |z|
-    is known. flat_below: 0 below 0, so that how far below does not matter; what certificates are
-    checked by, so that a leaky ReLU whose slope happens to be 0 is not.
+    is smooth. slopes: the least and the largest slope. largest: a bound of |f|; inf where only
+    |f(z)| <= |z| is known. flat_below: 0 below 0, so that how far below does not matter; what
+    certificates are checked by, so that a leaky ReLU whose slope happens to be 0 is not.
 
     Every activation so far is rising (its least slope is not negative) and, where it has kinks, has
     f(0) = 0.
@@ -33,7 +32,6 @@ class Traits:
     slopes: tuple[float, float]
     kinks: tuple[float, ...] = ()
     pieces: tuple[float, ...] | None = None
-    inflections: tuple[float, ...] = ()
     largest: float = math.inf
     flat_below: bool = False
 
@@ -91,7 +89,7 @@ class Tanh:
 
     @property
     def traits(self) -> Traits:
-        return Traits((0.0, 1.0), inflections=(0.0,), largest=1.0)
+        return Traits((0.0, 1.0), largest=1.0)
 
     def __call__(self, z: Tensor) -> Tensor:
         return z.tanh()
@@ -115,7 +113,7 @@ class Sigmoid:
 
     @property
     def traits(self) -> Traits:
-        return Traits((0.0, 0.25), inflections=(0.0,), largest=1.0)
+        return Traits((0.0, 0.25), largest=1.0)
 
     def __call__(self, z: Tensor) -> Tensor:
         return z.sigmoid()

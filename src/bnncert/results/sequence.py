@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from bnncert.errors import InputError
 from bnncert.results.folder import DECISIONS, RESULTS, result_folder
@@ -25,6 +25,8 @@ class _Rows(Sequence[Row], Generic[Row]):
 
     interrupted: somebody ended the work, and some inputs have none.
     """
+
+    file: ClassVar[str]  # that `save` writes
 
     rows: tuple[Row, ...]
     interrupted: bool = False
@@ -78,9 +80,22 @@ class _Rows(Sequence[Row], Generic[Row]):
             raise InputError("to_frame needs pandas: pip install pandas") from error
         return pandas.DataFrame([facts(row) for row in self.rows])
 
-    def _store(self, folder: Path, name: str) -> None:
+    def save(self, folder: str | Path) -> None:
+        """Write `file` and the certificates, for `bnncert check` and `bnncert report`.
+
+        >>> import torch
+        >>> from bnncert import Problem, ball, certify, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['certificates', 'results.jsonl']
+        """
         several = len({row.index for row in self.rows}) < len(self.rows)
-        with result_folder(folder, several, name) as store:
+        with result_folder(Path(folder), several, self.file) as store:
             store(self.rows)
 
     def _cells(self) -> list[list[str]]:
@@ -119,21 +134,7 @@ class Results(_Rows[Result]):
     (1, False, [True])
     """
 
-    def save(self, folder: str | Path) -> None:
-        """Write results.jsonl and the certificates, for `bnncert check` and `bnncert report`.
-
-        >>> import torch
-        >>> from bnncert import Problem, ball, certify, half_space, mlp
-        >>> from bnncert.posteriors import Normal
-        >>> ones = torch.ones(2).double()
-        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
-        ...     sorted(path.name for path in Path(folder).iterdir())
-        ['certificates', 'results.jsonl']
-        """
-        self._store(Path(folder), RESULTS)
+    file = RESULTS
 
 
 class Decisions(_Rows[Decision]):
@@ -149,21 +150,7 @@ class Decisions(_Rows[Decision]):
         0      -          -  decided    1.9    2.1
     """
 
-    def save(self, folder: str | Path) -> None:
-        """Write decisions.jsonl and the certificates, for `bnncert check`.
-
-        >>> import torch
-        >>> from bnncert import Problem, ball, decide, half_space, mlp
-        >>> from bnncert.posteriors import Normal
-        >>> ones = torch.ones(2).double()
-        >>> positive = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 0.0)
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     decide(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
-        ...     sorted(path.name for path in Path(folder).iterdir())
-        ['certificates', 'decisions.jsonl']
-        """
-        self._store(Path(folder), DECISIONS)
+    file = DECISIONS
 
 
 def _said(value: Any) -> str:
