@@ -63,7 +63,8 @@ def test_train_a_cnn_with_every_option(run: Run, tmp_path: Path) -> None:
             assert part.flatten().tolist() == pytest.approx([expected] * part.numel(), rel=0.5)
     notes, data = notes_of(path), load_inputs("digits")
     assert data.y is not None
-    assert notes["recipe"] == options | {"data": "digits", "augment": True}
+    unset = {"prior": "fixed", "normalise": False, "noise_std": None, "robust": None}
+    assert notes["recipe"] == options | unset | {"data": "digits", "augment": True}
     (epoch,) = notes["log"]
     assert epoch["elbo"] == pytest.approx(-(1500 * epoch["nll"] + epoch["kl"]))
     assert notes["accuracy"] == pytest.approx(

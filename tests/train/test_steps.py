@@ -22,9 +22,10 @@ from trainings import SMALL_CNN, blobs, kernels, pictures, same
 def test_outputs_have_the_law_of_sampled_weights_at_every_place() -> None:
     network = Network((2, 4, 3), (Conv2d(2, 3, (2, 3), stride=(2, 1), padding=(1, 0)), Flatten()))
     x = torch.rand(1, 2, 4, 3, generator=torch.Generator().manual_seed(0))
-    q = start(network, BayesByBackprop(1, initial_std=0.3, seed=1), "cpu").q
-    drawn = q.sample_outputs(x.expand(20000, 2, 4, 3)).detach().double()
-    posterior = Normal(q.mean.detach().double(), q.std.detach().double())
+    q = start(network, BayesByBackprop(1, initial_std=0.3, seed=1), x, None).q
+    weighing = q.weighing(x)
+    drawn = weighing.sample_outputs(x.expand(20000, 2, 4, 3), q.noise).detach().double()
+    posterior = Normal(q.mean.detach().double(), weighing.std.detach().double())
     known = network.forward(sample(posterior, 20000, seed=0), x.double()).squeeze(1)
     assert drawn.mean(0).tolist() == pytest.approx(known.mean(0).tolist(), abs=0.03)
     assert drawn.std(0).tolist() == pytest.approx(known.std(0).tolist(), rel=0.03)
@@ -33,7 +34,8 @@ def test_outputs_have_the_law_of_sampled_weights_at_every_place() -> None:
 def test_kernels_start_with_the_variance_of_he() -> None:
     """2 / (channels · kernel) for weights, 0 for biases."""
     network = Network((8, 5, 5), (Conv2d(8, 64, (5, 3)), Flatten(), Dense(64 * 3, 2)))
-    (kernel, bias), _, _ = network.split(start(network, BayesByBackprop(1), "cpu").q.mean.detach())
+    q = start(network, BayesByBackprop(1), torch.zeros(1, 8, 5, 5), None).q
+    (kernel, bias), _, _ = network.split(q.mean.detach())
     assert kernel.square().mean().item() == pytest.approx(2 / (8 * 15), rel=0.05)
     assert not bias.any()
 
@@ -81,7 +83,7 @@ def test_only_deterministic_weights_decay(weight_decay: float, bayesian: str) ->
         bayesian=bayesian,
         weight_decay=weight_decay,
     )
-    before = kernels(network, start(network, recipe, "cpu").q.mean.detach()).double()
+    before = kernels(network, start(network, recipe, x, None).q.mean.detach()).double()
     after = kernels(network, train(network, x, y, recipe).posterior.mean)
     decayed = weight_decay > 0 and bayesian == "dense"
     assert torch.equal(before, after) != decayed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,10 @@ from bnncert.cli.options import Device, Seed, device_named
 from bnncert.errors import InputError
 
 if TYPE_CHECKING:
+    from bnncert.data import Dataset
     from bnncert.model.network import Network
+    from bnncert.posteriors.independent import Normal
+    from bnncert.train import Epoch
     from bnncert.zoo.recipes import Recipe
 
 
@@ -22,14 +26,35 @@ def register(app: typer.Typer) -> None:
 
 def train(
     data: Annotated[
-        str, typer.Option(help="Data set: digits, mnist, fashion-mnist or cifar10.")
+        str, typer.Option(help="Data set: digits, mnist, fashion-mnist, cifar10, or an .npz.")
     ] = "digits",
     network: Annotated[
-        str, typer.Option(help="mlp, or cnn for images: five convolutions, then two layers.")
-    ] = "mlp",
+        str | None,
+        typer.Option(help="mlp; cnn or residual for images.", show_default="mlp"),
+    ] = None,
     hidden: Annotated[
-        str, typer.Option(help="mlp: widths of the hidden layers, as 128 or 50,50.")
-    ] = "128",
+        str | None,
+        typer.Option(
+            help="Widths of the hidden dense layers, as 128 or 50,50.",
+            show_default="128; 64 after convolutions",
+        ),
+    ] = None,
+    convolutions: Annotated[
+        str | None,
+        typer.Option(
+            help="Channels of the convolutions, /2 where one halves the image. residual: one block "
+            "for each after the first.",
+            show_default="cnn: 24/2,24,48/2,48,16/2; residual: 16/2,16,32/2",
+        ),
+    ] = None,
+    begin: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A posterior to start from, of independent normal weights.",
+            dir_okay=False,
+        ),
+    ] = None,
     bayesian: Annotated[
         str, typer.Option(help="Random weights: all, or those of dense layers.")
     ] = "all",
@@ -42,6 +67,9 @@ def train(
     kl_weight: Annotated[
         float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")
     ] = 0.01,
+    prior: Annotated[
+        str, typer.Option(help="fixed, or fan-in: narrower by the root of a weight's fan-in.")
+    ] = "fixed",
     prior_std: Annotated[
         float, typer.Option(help="Standard deviation of the prior N(0, s²).")
     ] = 1.0,
@@ -50,6 +78,32 @@ def train(
     ] = 0.05,
     weight_decay: Annotated[float, typer.Option(help="Of the weights that are not random.")] = 1e-4,
     augment: Annotated[bool, typer.Option("--augment", help="Mirror and move the images.")] = False,
+    normalise: Annotated[
+        bool, typer.Option("--normalise", help="Batch normalisation, folded into the weights.")
+    ] = False,
+    noise_std: Annotated[
+        float | None,
+        typer.Option(help="Regression: standard deviation of the targets' noise."),
+    ] = None,
+    robust: Annotated[
+        float | None, typer.Option(help="Train for a certificate at this radius ε.")
+    ] = None,
+    kappa: Annotated[
+        float, typer.Option(help="--robust: weight of the certified part of the loss.")
+    ] = 0.5,
+    t: Annotated[
+        float | None,
+        typer.Option(
+            help="--robust: threshold of the hidden intervals.",
+            show_default="from the number of neurons",
+        ),
+    ] = None,
+    tau: Annotated[
+        float, typer.Option(help="--robust: standard deviations that a margin is lowered by.")
+    ] = 3.5,
+    attack: Annotated[
+        int, typer.Option(help="--robust: steps of the attack that drawn networks learn under.")
+    ] = 0,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
@@ -58,15 +112,20 @@ def train(
 ) -> None:
     """Train a Bayesian neural network (Bayes by Backprop, ReLU) and save its posterior.
 
+    With --robust the certified bound is part of the loss, so that the posterior can be certified.
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """
-    from bnncert.train import BayesByBackprop
+    from bnncert.data import load_inputs
+    from bnncert.train import BayesByBackprop, Robust
     from bnncert.zoo.recipes import Recipe
 
+    examples = load_inputs(data, "train")
+    clip = (0.0, 1.0) if examples.image else None
     training = BayesByBackprop(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        prior=prior,
         prior_std=prior_std,
         kl_weight=kl_weight,
         initial_std=initial_std,
@@ -75,8 +134,20 @@ def train(
         schedule=schedule,
         augment=augment,
         weight_decay=weight_decay,
+        normalise=normalise,
+        noise_std=noise_std,
+        robust=None if robust is None else Robust(robust, kappa, t, tau, attack, clip),
     )
-    fit(Recipe(_architecture(network, hidden, data), data, training), out, device)
+    if begin is None:
+        own = _architecture(network or "mlp", hidden, convolutions, examples, noise_std is None)
+        fit(Recipe(own, data, training), out, device)
+        return
+    if network or hidden or convolutions:
+        raise InputError(
+            "--from brings its architecture; leave --network, --hidden and --convolutions out"
+        )
+    own, started = _posterior(begin)
+    fit(Recipe(own, data, training), out, device, started)
 
 
 def posterior_path(out: Path) -> None:
@@ -84,24 +155,67 @@ def posterior_path(out: Path) -> None:
         raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
 
 
-def _architecture(name: str, hidden: str, data: str) -> Network:
+def _architecture(
+    name: str,
+    hidden: str | None,
+    convolutions: str | None,
+    examples: Dataset,
+    classes: bool,
+) -> Network:
     """The network asked for, of the data set's sizes."""
     from bnncert.ask import labels_of
-    from bnncert.data import load_inputs
-    from bnncert.model.network import cnn, mlp
+    from bnncert.model.network import cnn, mlp, residual
     from bnncert.question import whole_numbers
 
-    examples = load_inputs(data, "train")
+    images = {"cnn": cnn, "residual": residual}
+    if name != "mlp" and name not in images:
+        raise InputError(f"network {name!r} is not known; choose mlp, cnn or residual")
     shape = tuple(examples.x.shape[1:])
-    classes = int(labels_of(examples, [*range(len(examples.x))]).max()) + 1
-    if name == "cnn":
-        return cnn((1, *shape) if len(shape) == 2 else shape, classes)
-    if name != "mlp":
-        raise InputError(f"network {name!r} is not known; choose mlp or cnn")
-    return mlp(math.prod(shape), *whole_numbers(hidden, "--hidden"), classes)
+    outputs = 1
+    if classes:
+        outputs = int(labels_of(examples, [*range(len(examples.x))]).max()) + 1
+    widths = None if hidden is None else whole_numbers(hidden, "--hidden")
+    if name == "mlp":
+        if convolutions is not None:
+            raise InputError("--convolutions are for --network cnn or residual")
+        return mlp(math.prod(shape), *(widths or (128,)), outputs)
+    options: dict[str, Any] = {}
+    if widths is not None:
+        options["hidden"] = widths
+    if convolutions is not None:
+        options["convolutions"] = _convolutions(convolutions)
+    return images[name]((1, *shape) if len(shape) == 2 else shape, outputs, **options)
 
 
-def fit(recipe: Recipe, path: Path, device: str) -> None:
+def _convolutions(text: str) -> list[tuple[int, int]]:
+    """32/2,32 as [(32, 2), (32, 1)]"""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([1-9][0-9]*)(/2)?\s*", part)
+        if match is None:
+            raise InputError(
+                f"--convolutions {text!r} must be channels, /2 where one halves the image, "
+                "as 32/2,32,64/2"
+            )
+        found.append((int(match[1]), 2 if match[2] else 1))
+    return found
+
+
+def _posterior(path: Path) -> tuple[Network, Normal]:
+    """What a file holds, if its weights are independent and normal."""
+    from bnncert.importers import load_posterior
+    from bnncert.posteriors.independent import Normal
+
+    network, posterior = load_posterior(path)
+    if not isinstance(posterior, Normal):
+        raise InputError(
+            f"--from {str(path)!r} is {type(posterior).__name__}; "
+            "training starts from independent normal weights"
+        )
+    return network, posterior
+
+
+def fit(recipe: Recipe, path: Path, device: str, begin: Normal | None = None) -> None:
     """Train under a progress bar, write the posterior, and say how good it is."""
     from bnncert.console import progress
     from bnncert.zoo.recipes import fit_recipe
@@ -112,10 +226,22 @@ def fit(recipe: Recipe, path: Path, device: str) -> None:
             recipe,
             path,
             device_named(device),
-            lambda epoch: bar.update(task, completed=epoch.number, note=f"loss {epoch.loss:.3f}"),
+            lambda epoch: bar.update(task, completed=epoch.number, note=_note(epoch)),
+            begin,
         )
     print(
         f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set, "
         f"median std {notes['std']:.2g}, "
         f"ELBO {notes['log'][-1]['elbo']:.4g}"
     )
+
+
+def _note(epoch: Epoch) -> str:
+    parts = [
+        f"loss {epoch.loss:.3f}",
+        f"accuracy {100 * epoch.accuracy:.1f} %",
+        f"KL {epoch.kl:.3g}",
+    ]
+    if epoch.certified is not None:
+        parts.append(f"certified {100 * epoch.certified:.1f} %")
+    return ", ".join(parts)

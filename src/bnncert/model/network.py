@@ -283,19 +283,93 @@ def mlp(*widths: int, activation: Activation | None = None) -> Network:
     return Network((widths[0],), tuple(layers[:-1]))
 
 
-def cnn(input_shape: Shape, outputs: int) -> Network:
-    """Five convolutions, three of which halve the image, then two dense layers."""
-    if len(input_shape) != 3:
+# Channels and stride of each convolution: 2 halves the image, 1 keeps it.
+Convolutions: TypeAlias = Sequence[tuple[int, int]]
+
+CONVOLUTIONS: Convolutions = ((24, 2), (24, 1), (48, 2), (48, 1), (16, 2))
+
+
+def cnn(
+    input_shape: Shape,
+    outputs: int,
+    convolutions: Convolutions = CONVOLUTIONS,
+    hidden: Sequence[int] = (64,),
+) -> Network:
+    """Convolutions, then dense layers of the hidden widths, with ReLU between all of them.
+
+    Unless said otherwise five convolutions, three of which halve the image, and two dense layers.
+
+    >>> cnn((1, 28, 28), 10, [(16, 2), (32, 2)], [100]).shapes[4]
+    (32, 7, 7)
+    """
+    layers: list[Block] = []
+    shape = _image(input_shape)
+    for channels, stride in convolutions:
+        layers += [_convolution(shape, channels, stride), ReLU()]
+        shape = _after(layers[-2:], shape)
+    return _with_head(input_shape, layers, shape, hidden, outputs)
+
+
+def residual(
+    input_shape: Shape,
+    outputs: int,
+    convolutions: Convolutions = ((16, 2), (16, 1), (32, 2)),
+    hidden: Sequence[int] = (64,),
+) -> Network:
+    """A first convolution, then for each further one a residual block of two convolutions, then
+    dense layers of the hidden widths; ReLU after each but the last.
+
+    The shortcut of a block that changes the shape is a convolution with a window of its stride.
+
+    >>> residual((1, 28, 28), 10, [(8, 2), (8, 1)]).reads[2:6]
+    ((2,), (3,), (4,), (5, 2))
+    """
+    layers: list[Block] = []
+    shape = _image(input_shape)
+    for position, (channels, stride) in enumerate(convolutions):
+        first = _convolution(shape, channels, stride)
+        if position == 0:
+            layers.append(first)
+        else:
+            own = (first, ReLU(), _convolution(_after([first], shape), channels, 1))
+            same = stride == 1 and channels == shape[0]
+            window = (stride, stride)
+            shortcut = () if same else (Conv2d(shape[0], channels, window, window),)
+            layers.append(Residual(own, shortcut))
+        layers.append(ReLU())
+        shape = _after([first], shape)
+    return _with_head(input_shape, layers, shape, hidden, outputs)
+
+
+def _image(shape: Shape) -> Shape:
+    if len(shape) != 3:
         raise InputError(
-            f"cnn takes images (channels, height, width), not {input_shape}; use an mlp"
+            f"convolutions take images (channels, height, width), not {shape}; use an mlp"
         )
-    halving = ((4, 4), (2, 2), (1, 1))
-    keeping = ((3, 3), (1, 1), (1, 1))
-    widths = ((24, halving), (24, keeping), (48, halving), (48, keeping), (16, halving))
-    layers: list[Layer] = []
-    shape: Shape = input_shape
-    for channels, how in widths:
-        layers += [Conv2d(shape[0], channels, *how), ReLU()]
-        shape = output_shape(layers[-2], shape)
-    layers += [Flatten(), Dense(math.prod(shape), 64), ReLU(), Dense(64, outputs)]
-    return Network(input_shape, tuple(layers))
+    return shape
+
+
+def _convolution(shape: Shape, channels: int, stride: int) -> Conv2d:
+    """3 x 3 that keeps the image, or 4 x 4 that halves it."""
+    if stride not in (1, 2) or channels < 1:
+        raise InputError(
+            f"convolution of {channels} channels and stride {stride}; "
+            "give at least one channel, and stride 1 or 2"
+        )
+    return Conv2d(shape[0], channels, (stride + 2,) * 2, (stride,) * 2, (1, 1))
+
+
+def _after(layers: Sequence[Block], shape: Shape) -> Shape:
+    for layer in layers:
+        if not isinstance(layer, Residual):
+            shape = output_shape(layer, shape)
+    return shape
+
+
+def _with_head(
+    input_shape: Shape, layers: Sequence[Block], shape: Shape, hidden: Sequence[int], outputs: int
+) -> Network:
+    head: list[Block] = [Flatten()]
+    for inputs, width in pairwise((math.prod(shape), *hidden, outputs)):
+        head += [Dense(inputs, width), ReLU()]
+    return Network(input_shape, (*layers, *head[:-1]))  # type: ignore[arg-type]  # unfolded there

@@ -21,16 +21,25 @@ Welling, Variational Dropout and the Local Reparameterization Trick (NeurIPS 201
 from bnncert.train.augmentation import SHIFT, augmented
 from bnncert.train.examples import accuracy
 from bnncert.train.loop import Trained, train
-from bnncert.train.recipe import BAYESIAN, SCHEDULES, BayesByBackprop, learning_rate
+from bnncert.train.recipe import (
+    BAYESIAN,
+    PRIORS,
+    SCHEDULES,
+    BayesByBackprop,
+    Robust,
+    learning_rate,
+)
 from bnncert.train.state import Epoch
 from bnncert.train.variational import kl_divergence
 
 __all__ = [
     "BAYESIAN",
+    "PRIORS",
     "SCHEDULES",
     "SHIFT",
     "BayesByBackprop",
     "Epoch",
+    "Robust",
     "Trained",
     "accuracy",
     "augmented",

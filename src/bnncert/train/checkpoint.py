@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from bnncert.errors import InputError
 from bnncert.files.digest import digest
 from bnncert.files.tensors import read_tensors, write_tensors
 from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 from bnncert.train.recipe import BayesByBackprop
 from bnncert.train.state import Epoch, Run
 
@@ -20,12 +22,15 @@ SCHEMA = "bnncert-training/1"
 ADAM = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps for a parameter
 
 
-def identity(network: Network, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> dict[str, Any]:
+def identity(
+    network: Network, x: Tensor, y: Tensor, recipe: BayesByBackprop, begin: Normal | None
+) -> dict[str, Any]:
     """What a training must share with a checkpoint to go on from there."""
     return {
-        "recipe": asdict(recipe),
+        "recipe": json.loads(json.dumps(asdict(recipe))),  # as it is read back
         "network": network.digest,
         "data": digest({}, (x, y)),
+        "start": "" if begin is None else digest({}, (begin.mean, begin.std)),
         "device": x.device.type,  # the noise of another kind would not be the same
     }
 
@@ -33,8 +38,7 @@ def identity(network: Network, x: Tensor, y: Tensor, recipe: BayesByBackprop) ->
 def save(path: Path, run: Run, identity: dict[str, Any]) -> None:
     """What `resume` needs, in one file."""
     tensors = {
-        "mean": run.q.mean,
-        "rho": run.q.rho,
+        **run.q.parameters,
         "order": run.order.get_state(),
         "noise": run.q.noise.get_state(),
     }
@@ -61,10 +65,12 @@ def resume(path: Path, run: Run, identity: dict[str, Any]) -> None:
         )
 
     with torch.no_grad():
-        run.q.mean.copy_(tensors["mean"])
-        run.q.rho.copy_(tensors["rho"])
+        for name, parameter in run.q.parameters.items():
+            parameter.copy_(tensors[name])
     run.order.set_state(tensors["order"])
     run.q.noise.set_state(tensors["noise"])
-    state = {i: {name: tensors[f"{name}_{i}"] for name in ADAM} for i in range(2)}
+    state = {
+        i: {name: tensors[f"{name}_{i}"] for name in ADAM} for i in range(len(run.q.parameters))
+    }
     run.optimiser.load_state_dict(run.optimiser.state_dict() | {"state": state})
     run.history.extend(Epoch(**epoch) for epoch in header["history"])

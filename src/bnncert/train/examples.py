@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from bnncert.errors import InputError
+from bnncert.model.layers import parameter_shapes
 from bnncert.model.network import Network
+from bnncert.train.likelihood import Categorical, Likelihood
 from bnncert.train.recipe import BayesByBackprop
-from bnncert.train.variational import is_random
+from bnncert.train.variational import is_random, normalised_layers
 
 AT_ONCE = 1000  # inputs evaluated together: the activations of convolutions are large
 
@@ -18,7 +20,7 @@ def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
 
     For several networks, weights [..., size], the average of their shares.
     """
-    check_examples(network, x, y)
+    check_examples(network, x, y, Categorical(network.outputs))
     if weights.shape[-1:] != (network.size,):
         raise InputError(
             f"weights have shape {tuple(weights.shape)}, "
@@ -37,6 +39,11 @@ def check_network(network: Network, recipe: BayesByBackprop) -> None:
         raise InputError(
             f"bayesian is {recipe.bayesian!r}, but the network has no Dense layer; give all"
         )
+    bare = [k for k in normalised_layers(network) if len(parameter_shapes(network.layers[k])) == 1]
+    if recipe.normalise and bare:
+        raise InputError(f"normalise folds into biases, and layer {bare[0]} has none; give it one")
+    if recipe.normalise and not normalised_layers(network):
+        raise InputError("normalise is for hidden layers, and the network has none; leave it out")
     if recipe.augment and len(network.input_shape) not in (2, 3):
         raise InputError(
             f"augment is for images, [height, width] or [channels, height, width]; "
@@ -44,8 +51,8 @@ def check_network(network: Network, recipe: BayesByBackprop) -> None:
         )
 
 
-def check_examples(network: Network, x: Tensor, y: Tensor) -> None:
-    """Inputs that fit the network, and for each one class label of its outputs."""
+def check_examples(network: Network, x: Tensor, y: Tensor, likelihood: Likelihood) -> None:
+    """Inputs that fit the network, and for each one target of the likelihood."""
     shape = tuple(x.shape[1:])
     if shape != network.input_shape:
         raise InputError(
@@ -57,7 +64,4 @@ def check_examples(network: Network, x: Tensor, y: Tensor) -> None:
         raise InputError(
             f"labels have shape {tuple(y.shape)} for {len(x)} inputs; give one label for each input"
         )
-    if y.is_floating_point() or not 0 <= int(y.min()) <= int(y.max()) < network.outputs:
-        raise InputError(
-            f"labels must be integers from 0 to {network.outputs - 1}, one class for each output"
-        )
+    likelihood.check(y)

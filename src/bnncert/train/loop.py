@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from bnncert.concentration.margin import threshold
 from bnncert.errors import InputError
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 from bnncert.train.augmentation import augmented
 from bnncert.train.checkpoint import identity, resume, save
 from bnncert.train.examples import check_examples, check_network
-from bnncert.train.recipe import BayesByBackprop, learning_rate
+from bnncert.train.likelihood import Likelihood, likelihood
+from bnncert.train.objective import attacked, ball, certified_share, worst_nll
+from bnncert.train.recipe import BayesByBackprop, Robust, learning_rate, risen
 from bnncert.train.state import Epoch, Run, start
-from bnncert.train.variational import posterior
+from bnncert.train.variational import Weighing, posterior
+
+GRADIENT = 10.0  # norm that a robust step's gradient is clipped to: bounds of deep networks vary
+STATISTICS = 2000  # examples that batch normalisation is folded for
+VALIDATION = 500  # examples that a robust training keeps out
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,36 +45,83 @@ def train(
     device: str = "cpu",
     on_epoch: Callable[[Epoch], None] | None = None,
     checkpoint: Path | None = None,
+    begin: Normal | None = None,
 ) -> Trained:
-    """The posterior fitted to inputs x [N, *input_shape] and class labels y [N].
+    """The posterior fitted to inputs x [N, *input_shape] and targets y [N]: class labels, or
+    numbers for a regression.
 
     It is the same for the same seed and device. `on_epoch` is called after each pass through the
     data, for a progress display. Before that the state is written to `checkpoint`, from where the
     same call goes on, to the same bits, after an interruption; the file goes when training ends.
-    """
-    check_network(network, recipe)
-    check_examples(network, x, y)
-    x = x.to(device, torch.float32)
-    y = y.to(device, torch.int64)
-    run = start(network, recipe, device)
-    own = {} if checkpoint is None else identity(network, x, y, recipe)
-    if checkpoint is not None:
-        resume(checkpoint, run, own)
+    `begin` is a posterior to start from.
 
-    # Convolutions by algorithms that give the same bits again, in float32 rather than its
-    # truncation TF32.
-    cudnn = torch.backends.cudnn
-    with cudnn.flags(cudnn.enabled, deterministic=True, allow_tf32=False):
+    A robust recipe keeps the last examples, at most VALIDATION, out of the training: they say how
+    much is certified as it goes.
+    """
+    own = likelihood(network, recipe)
+    check_network(network, recipe)
+    check_examples(network, x, y, own)
+    if begin is not None and begin.mean.shape != (network.size,):
+        raise InputError(
+            f"the posterior to start from has {begin.mean.numel()} weights, "
+            f"the network {network.size}; give one of the same architecture"
+        )
+    x = x.to(device, torch.float32)
+    y = y.to(device, torch.int64 if recipe.noise_std is None else torch.float32)
+    kept = 0 if recipe.robust is None else min(VALIDATION, len(x) // 10)
+    seen = x[: len(x) - kept], y[: len(y) - kept]
+    validation = x[len(x) - kept :], y[len(y) - kept :]
+    run = start(network, recipe, seen[0][:STATISTICS], begin)
+    same = {} if checkpoint is None else identity(network, x, y, recipe, begin)
+    if checkpoint is not None:
+        resume(checkpoint, run, same)
+
+    with _arithmetic(fast=recipe.robust is not None):
         while len(run.history) < recipe.epochs:
-            run.history.append(_epoch(run, x, y, recipe))
+            epoch = _epoch(run, *seen, recipe)
+            run.history.append(_judged(epoch, run, seen[0], validation, recipe))
             if checkpoint is not None:
-                save(checkpoint, run, own)
+                save(checkpoint, run, same)
             if on_epoch is not None:
                 on_epoch(run.history[-1])
 
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-    return Trained(posterior(run.q), tuple(run.history))
+    return Trained(posterior(run.q, seen[0][:STATISTICS]), tuple(run.history))
+
+
+@contextmanager
+def _arithmetic(fast: bool) -> Iterator[None]:
+    """By algorithms that give the same bits again, in float32 rather than its truncation TF32
+    unless the training is to be fast: bounds take several passes."""
+    cudnn = torch.backends.cudnn
+    products = torch.backends.cuda.matmul
+    before = products.allow_tf32
+    products.allow_tf32 = fast
+    try:
+        with cudnn.flags(cudnn.enabled, deterministic=True, allow_tf32=fast):
+            yield
+    finally:
+        products.allow_tf32 = before
+
+
+def _judged(
+    epoch: Epoch,
+    run: Run,
+    x: Tensor,
+    validation: tuple[Tensor, Tensor],
+    recipe: BayesByBackprop,
+) -> Epoch:
+    """The epoch with what its weights certify of the validation batch."""
+    if recipe.robust is None or len(validation[0]) == 0:
+        return epoch
+    with torch.no_grad():
+        weighing = run.q.weighing(x[:STATISTICS])
+        network = weighing.network
+        share = certified_share(
+            network, weighing.layers(), *validation, likelihood(network, recipe), recipe.robust
+        )
+    return replace(epoch, certified=float(share))
 
 
 def _epoch(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
@@ -78,15 +132,15 @@ def _epoch(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
     batches = torch.split(order, recipe.batch_size)
 
     # Kept on the device, which nothing waits for before the end of the epoch.
-    totals = torch.zeros(3, dtype=torch.float64, device=x.device)
+    totals = torch.zeros(4, dtype=torch.float64, device=x.device)
     for i, batch in enumerate(batches):
         done = (before + i / len(batches)) / recipe.epochs
         run.optimiser.param_groups[0]["lr"] = learning_rate(recipe, done)
         images = augmented(x[batch], run.q.noise) if recipe.augment else x[batch]
-        totals += _step(run, images, y[batch], recipe, count) * len(batch)
+        totals += _step(run, images, y[batch], recipe, count, done) * len(batch)
 
-    nll, kl, right = (totals / count).tolist()
-    loss = nll + recipe.kl_weight * kl / count
+    fit, nll, kl, right = (totals / count).tolist()
+    loss = fit + recipe.kl_weight * kl / count
     if not math.isfinite(loss):
         raise InputError(
             f"training diverged in epoch {before + 1} (loss {loss}); "
@@ -95,19 +149,56 @@ def _epoch(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
     return Epoch(before + 1, loss, nll, kl, right, -(nll * count + kl))
 
 
-def _step(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop, count: int) -> Tensor:
-    """One step down the gradient of nll + kl_weight · kl / N + decay.
+def _step(
+    run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop, count: int, done: float
+) -> Tensor:
+    """One step down the gradient of fit + kl_weight · kl / N + decay, where the fit is the nll, or
+    its mix with what is certified of it after a share `done` of all steps.
 
-    Returns the nll, kl and accuracy it started from.
+    Returns the fit, nll, kl and accuracy it started from.
     """
-    outputs = run.q.sample_outputs(x)
-    nll = functional.cross_entropy(outputs, y)
-    kl = run.q.kl_divergence(recipe.prior_std)
-    decay = recipe.weight_decay / 2 * run.q.mean.masked_fill(run.q.random, 0).square().sum()
+    weighing = run.q.weighing(x)
+    own = likelihood(weighing.network, recipe)
+    if recipe.robust is None:
+        outputs = weighing.sample_outputs(x, run.q.noise)
+        fit = nll = own.nll(outputs, y)
+    else:
+        outputs, fit = _robust_fit(run, weighing, x, y, own, recipe.robust, risen(done))
+        nll = own.nll(outputs.detach(), y)
+    kl = weighing.kl_divergence(run.prior)
+    decay = recipe.weight_decay / 2 * run.q.mean.masked_fill(weighing.random, 0).square().sum()
 
     run.optimiser.zero_grad()
-    torch.autograd.backward(nll + recipe.kl_weight / count * kl + decay)
+    torch.autograd.backward(fit + recipe.kl_weight / count * kl + decay)
+    if recipe.robust is not None:
+        torch.nn.utils.clip_grad_norm_(run.q.parameters.values(), GRADIENT)
     run.optimiser.step()
 
-    right = (outputs.argmax(-1) == y).double().mean()
-    return torch.stack([nll.detach().double(), kl.detach().double(), right])
+    right = own.right(outputs, y).double().mean()
+    return torch.stack([part.detach().double() for part in (fit, nll, kl, right)])
+
+
+def _robust_fit(
+    run: Run,
+    weighing: Weighing,
+    x: Tensor,
+    y: Tensor,
+    own: Likelihood,
+    robust: Robust,
+    share: float,
+) -> tuple[Tensor, Tensor]:
+    """Outputs of drawn networks, and (1 - κ) · nll + κ · worst nll at a share of eps and κ."""
+    network = weighing.network
+    box = ball(x, share * robust.eps, robust.clip)
+    points = x
+    if robust.attack and share:
+        points = attacked(weighing, box, y, own, robust.attack, run.q.noise)
+    outputs = weighing.sample_outputs(points, run.q.noise, kernels=True)
+    nll = own.nll(outputs, y)
+    if not share:
+        return outputs, nll
+    weights = weighing.layers()
+    t = threshold(network, [stds is not None for _, stds in weights])
+    bounded = worst_nll(network, weights, box, y, own, robust.t or t, robust.tau)
+    kappa = share * robust.kappa
+    return outputs, (1 - kappa) * nll + kappa * bounded

@@ -6,20 +6,31 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from bnncert.model.layers import Conv2d, Dense
 from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
 from bnncert.train.recipe import BayesByBackprop
-from bnncert.train.variational import Variational, is_random
+from bnncert.train.variational import (
+    Variational,
+    Weighing,
+    channel_statistics,
+    is_random,
+    normalised_layers,
+)
+
+SMALLEST_STD = 1e-6  # that a weight of a posterior starts from
 
 
 @dataclass(frozen=True)
 class Epoch:
     """Averages over one pass through the data, in nats.
 
-    loss = nll + kl_weight · kl / N and elbo = -(nll · N + kl).
+    loss is what was minimised, nll + kl_weight · kl / N without a bound; elbo = -(nll · N + kl).
     `nll` and `accuracy` are those of sampled networks on the training examples, augmented when the
-    recipe says so; `kl` is the whole divergence.
+    recipe says so; `kl` is the whole divergence. `certified` is what the margins of a validation
+    batch certify of robustness at the radius the training is for, on average.
     """
 
     number: int
@@ -28,6 +39,7 @@ class Epoch:
     kl: float
     accuracy: float
     elbo: float
+    certified: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,37 +50,63 @@ class Run:
     optimiser: torch.optim.Optimizer
     order: torch.Generator
     history: list[Epoch]
+    prior: float | Tensor
 
 
-def start(network: Network, recipe: BayesByBackprop, device: str) -> Run:
-    """Before the first epoch; all that is random comes from the recipe's seed."""
+def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | None) -> Run:
+    """Before the first epoch; all that is random comes from the recipe's seed.
+
+    x: examples on the device of the training. begin: the posterior to start from instead.
+    """
     order = torch.Generator().manual_seed(recipe.seed)
-    q = _initial(network, recipe, order, device)
-    return Run(q, torch.optim.Adam([q.mean, q.rho], lr=recipe.learning_rate), order, [])
+    mean, std = _initial(network, recipe, order)
+    if begin is not None:
+        mean = begin.mean.float()
+        std = begin.std.float().clamp_min(SMALLEST_STD)
+    random = torch.zeros(network.size, dtype=torch.bool)
+    prior = torch.full((network.size,), recipe.prior_std)
+    for layer, flags, priors in zip(
+        network.layers, network.split(random), network.split(prior), strict=True
+    ):
+        for flag in flags:
+            flag.fill_(is_random(layer, recipe.bayesian))
+        if recipe.prior == "fan-in" and isinstance(layer, Dense | Conv2d):
+            priors[0].mul_(_terms(layer) ** -0.5)
+
+    seed = int(torch.randint(2**32, (), generator=order))
+    noise = torch.Generator(x.device).manual_seed(seed)
+    mean, std, random, prior = (t.to(x.device) for t in (mean, std, random, prior))
+    raw = Weighing(network, recipe.bayesian, random, mean, std)
+    gain, shift = _normalisation(raw, x, begin) if recipe.normalise else (None, None)
+
+    # softplus(rho) = std: rho = log(exp(std) - 1), written so that exp cannot overflow.
+    rho = std + (-torch.expm1(-std)).log()
+    for leaf in (mean, rho, gain, shift):
+        if leaf is not None:
+            leaf.requires_grad_()
+    q = Variational(network, recipe.bayesian, random, mean, rho, gain, shift, noise)
+    optimiser = torch.optim.Adam(q.parameters.values(), lr=recipe.learning_rate)
+    return Run(q, optimiser, order, [], recipe.prior_std if recipe.prior == "fixed" else prior)
 
 
 def _initial(
-    network: Network, recipe: BayesByBackprop, generator: torch.Generator, device: str
-) -> Variational:
+    network: Network, recipe: BayesByBackprop, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Means N(0, 2 / terms) (He et al. 2015) for weights, 0 for biases; one std everywhere."""
     mean = torch.zeros(network.size, dtype=torch.float32)
-    random = torch.zeros(network.size, dtype=torch.bool)
-    parts = zip(network.layers, network.split(mean), network.split(random), strict=True)
-    for layer, means, flags in parts:
+    for layer, means in zip(network.layers, network.split(mean), strict=True):
         if isinstance(layer, Dense | Conv2d):
             means[0].normal_(0, math.sqrt(2 / _terms(layer)), generator=generator)
-        for flag in flags:
-            flag.fill_(is_random(layer, recipe.bayesian))
+    return mean, torch.full_like(mean, recipe.initial_std)
 
-    # softplus(rho) = std: rho = log(exp(std) - 1), written so that exp cannot overflow.
-    std = recipe.initial_std
-    rho = torch.full_like(mean, std + math.log(-math.expm1(-std)))
 
-    seed = int(torch.randint(2**32, (), generator=generator))
-    noise = torch.Generator(device).manual_seed(seed)
-    mean = mean.to(device).requires_grad_()
-    rho = rho.to(device).requires_grad_()
-    return Variational(network, recipe.bayesian, random.to(device), mean, rho, noise)
+def _normalisation(raw: Weighing, x: Tensor, begin: Normal | None) -> tuple[Tensor, Tensor]:
+    """Gain 1 and shift 0; of a posterior that is there, what normalisation at x takes away."""
+    with torch.no_grad():
+        values = raw.network.values(raw.mean, x)
+    found = [channel_statistics(values[k + 1]) for k in normalised_layers(raw.network)]
+    shift, gain = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return (gain, shift) if begin is not None else (torch.ones_like(gain), torch.zeros_like(shift))
 
 
 def _terms(layer: Dense | Conv2d) -> int:

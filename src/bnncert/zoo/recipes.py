@@ -22,6 +22,7 @@ from bnncert.data import Dataset, load_inputs
 from bnncert.errors import InputError
 from bnncert.importers import save_posterior
 from bnncert.model.network import Network, cnn, mlp
+from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop, Epoch, accuracy, train
 
 SHIPPED = "weights"  # folder of the trained files
@@ -111,7 +112,11 @@ def recipe(name: str) -> Recipe:
 
 
 def fit_recipe(
-    made: Recipe, path: Path, device: str = "cpu", on_epoch: Callable[[Epoch], None] | None = None
+    made: Recipe,
+    path: Path,
+    device: str = "cpu",
+    on_epoch: Callable[[Epoch], None] | None = None,
+    begin: Normal | None = None,
 ) -> dict[str, Any]:
     """Train a network and write its posterior, with its notes, which are returned.
 
@@ -124,9 +129,8 @@ def fit_recipe(
     (x, y), (test_x, test_y) = (
         _examples(load_inputs(made.data, split), made.network) for split in ("train", "test")
     )
-    trained = train(
-        made.network, x, y, made.training, device, on_epoch, path.with_suffix(".partial")
-    )
+    partial = path.with_suffix(".partial")
+    trained = train(made.network, x, y, made.training, device, on_epoch, partial, begin)
     notes = {
         "recipe": {"data": made.data} | asdict(made.training),
         "accuracy": accuracy(made.network, trained.posterior.mean.to(device), test_x, test_y),

@@ -1,0 +1,93 @@
+"""Likelihoods: what outputs say about targets, exactly and at their certified worst."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bnncert.errors import InputError
+from bnncert.model.network import Network
+from bnncert.train.recipe import BayesByBackprop
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Outputs are the logits of classes y [B]."""
+
+    outputs: int
+
+    def nll(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, y)
+
+    def rows(self, y: Tensor, like: Tensor) -> Tensor:
+        """Output y less each other output: [B, outputs - 1, outputs]."""
+        each = torch.eye(self.outputs, dtype=like.dtype, device=like.device)
+        differences = each.unsqueeze(1) - each  # [of, less, outputs]
+        others = ~torch.eye(self.outputs, dtype=torch.bool, device=like.device)
+        return differences[others].reshape(self.outputs, -1, self.outputs)[y]
+
+    def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
+        """-log softmax where every other logit is as close to logit y as `least` [B, outputs - 1]
+        allows."""
+        own = torch.zeros_like(least[:, :1])
+        logits = torch.cat([own, -least], 1)
+        return functional.cross_entropy(logits, torch.zeros_like(y))
+
+    def right(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Whether the largest output is that of the class."""
+        return outputs.argmax(-1) == y
+
+    def check(self, y: Tensor) -> None:
+        if y.is_floating_point() or not 0 <= int(y.min()) <= int(y.max()) < self.outputs:
+            raise InputError(
+                f"labels must be integers from 0 to {self.outputs - 1}, one class for each output"
+            )
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """The output is observed under noise: y ~ N(output, noise_std²)."""
+
+    noise_std: float
+
+    def nll(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return self._nll((outputs.squeeze(-1) - y).square())
+
+    def rows(self, _: Tensor, like: Tensor) -> Tensor:
+        """The output and its negative: [1, 2, 1]."""
+        return torch.tensor([[[1.0], [-1.0]]], dtype=like.dtype, device=like.device)
+
+    def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
+        """At the end of [least of the output, -least of its negative] that is farther from y."""
+        low, high = least[:, 0], -least[:, 1]
+        return self._nll(torch.maximum((y - low).square(), (high - y).square()))
+
+    def right(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Whether the target is within two standard deviations of the noise."""
+        return (outputs.squeeze(-1) - y).abs() <= 2 * self.noise_std
+
+    def check(self, y: Tensor) -> None:
+        if not bool(y.isfinite().all()):
+            raise InputError("targets hold NaN or infinity; every entry must be finite")
+
+    def _nll(self, squares: Tensor) -> Tensor:
+        constant = math.log(self.noise_std * math.sqrt(2 * math.pi))
+        return squares.mean() / (2 * self.noise_std**2) + constant
+
+
+Likelihood: TypeAlias = Categorical | Gaussian
+
+
+def likelihood(network: Network, recipe: BayesByBackprop) -> Likelihood:
+    if recipe.noise_std is None:
+        return Categorical(network.outputs)
+    if network.outputs != 1:
+        raise InputError(
+            f"noise_std makes a regression of one output, the network has {network.outputs}"
+        )
+    return Gaussian(recipe.noise_std)
