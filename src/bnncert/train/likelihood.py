@@ -27,9 +27,9 @@ class Categorical:
     def rows(self, y: Tensor, like: Tensor) -> Tensor:
         """Output y less each other output: [B, outputs - 1, outputs]."""
         each = torch.eye(self.outputs, dtype=like.dtype, device=like.device)
-        differences = each.unsqueeze(1) - each  # [of, less, outputs]
-        others = ~torch.eye(self.outputs, dtype=torch.bool, device=like.device)
-        return differences[others].reshape(self.outputs, -1, self.outputs)[y]
+        other = torch.arange(self.outputs - 1, device=y.device)
+        others = other + (other >= y.unsqueeze(1))
+        return each[y].unsqueeze(1) - each[others]
 
     def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
         """-log softmax where every other logit is as close to logit y as `least` [B, outputs - 1]
@@ -60,7 +60,8 @@ class Gaussian:
 
     def rows(self, _: Tensor, like: Tensor) -> Tensor:
         """The output and its negative: [1, 2, 1]."""
-        return torch.tensor([[[1.0], [-1.0]]], dtype=like.dtype, device=like.device)
+        one = torch.ones(1, 1, 1, dtype=like.dtype, device=like.device)
+        return torch.cat([one, -one], 1)
 
     def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
         """At the end of [least of the output, -least of its negative] that is farther from y."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,8 @@ from bnncert.train.examples import check_examples, check_network
 from bnncert.train.likelihood import Likelihood, likelihood
 from bnncert.train.objective import attacked, ball, certified_share, worst_nll
 from bnncert.train.recipe import BayesByBackprop, Robust, learning_rate, risen
-from bnncert.train.state import Epoch, Run, start
+from bnncert.train.replay import Step, replayed
+from bnncert.train.state import Epoch, Run, set_rate, start
 from bnncert.train.variational import Weighing, posterior
 
 GRADIENT = 10.0  # norm that a robust step's gradient is clipped to: bounds of deep networks vary
@@ -77,8 +79,9 @@ def train(
         resume(checkpoint, run, same)
 
     with _arithmetic(fast=recipe.robust is not None):
+        steps = _steps(run, recipe, len(seen[0]), x.device)
         while len(run.history) < recipe.epochs:
-            epoch = _epoch(run, *seen, recipe)
+            epoch = _epoch(run, *seen, recipe, steps)
             run.history.append(_judged(epoch, run, seen[0], validation, recipe))
             if checkpoint is not None:
                 save(checkpoint, run, same)
@@ -124,7 +127,20 @@ def _judged(
     return replace(epoch, certified=float(share))
 
 
-def _epoch(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
+def _steps(run: Run, recipe: BayesByBackprop, count: int, device: torch.device) -> dict[bool, Step]:
+    """The step without the bound, while ε and κ are still 0, and with it."""
+    steps: dict[bool, Step] = {
+        bounded: partial(_step, run, recipe, count, bounded)
+        for bounded in ((False,) if recipe.robust is None else (False, True))
+    }
+    if recipe.robust is None or device.type != "cuda":
+        return steps
+    return {bounded: replayed(step, run.q.noise, device) for bounded, step in steps.items()}
+
+
+def _epoch(
+    run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop, steps: dict[bool, Step]
+) -> Epoch:
     """One step of the optimiser for each batch, the examples in a new order."""
     before = len(run.history)
     count = len(x)
@@ -135,9 +151,11 @@ def _epoch(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
     totals = torch.zeros(4, dtype=torch.float64, device=x.device)
     for i, batch in enumerate(batches):
         done = (before + i / len(batches)) / recipe.epochs
-        run.optimiser.param_groups[0]["lr"] = learning_rate(recipe, done)
+        set_rate(run.optimiser, learning_rate(recipe, done))
         images = augmented(x[batch], run.q.noise) if recipe.augment else x[batch]
-        totals += _step(run, images, y[batch], recipe, count, done) * len(batch)
+        share = 0.0 if recipe.robust is None else risen(done)
+        step = steps[share > 0]
+        totals += step(images, y[batch], torch.full_like(totals[0], share)) * len(batch)
 
     fit, nll, kl, right = (totals / count).tolist()
     loss = fit + recipe.kl_weight * kl / count
@@ -150,21 +168,26 @@ def _epoch(run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop) -> Epoch:
 
 
 def _step(
-    run: Run, x: Tensor, y: Tensor, recipe: BayesByBackprop, count: int, done: float
+    run: Run,
+    recipe: BayesByBackprop,
+    count: int,
+    bounded: bool,
+    x: Tensor,
+    y: Tensor,
+    share: Tensor,
 ) -> Tensor:
     """One step down the gradient of fit + kl_weight · kl / N + decay, where the fit is the nll, or
-    its mix with what is certified of it after a share `done` of all steps.
+    its mix with what is certified of it at a share of ε and κ.
 
     Returns the fit, nll, kl and accuracy it started from.
     """
     weighing = run.q.weighing(x)
     own = likelihood(weighing.network, recipe)
-    if recipe.robust is None:
-        outputs = weighing.sample_outputs(x, run.q.noise)
+    if recipe.robust is None or not bounded:
+        outputs = weighing.sample_outputs(x, run.q.noise, kernels=recipe.robust is not None)
         fit = nll = own.nll(outputs, y)
     else:
-        outputs, fit = _robust_fit(run, weighing, x, y, own, recipe.robust, risen(done))
-        nll = own.nll(outputs.detach(), y)
+        outputs, nll, fit = _robust_fit(run, weighing, x, y, own, recipe.robust, share.to(x))
     kl = weighing.kl_divergence(run.prior)
     decay = recipe.weight_decay / 2 * run.q.mean.masked_fill(weighing.random, 0).square().sum()
 
@@ -185,20 +208,19 @@ def _robust_fit(
     y: Tensor,
     own: Likelihood,
     robust: Robust,
-    share: float,
-) -> tuple[Tensor, Tensor]:
-    """Outputs of drawn networks, and (1 - κ) · nll + κ · worst nll at a share of eps and κ."""
+    share: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs of drawn networks, their nll, and (1 - κ) · nll + κ · worst nll at a share of ε and
+    κ."""
     network = weighing.network
     box = ball(x, share * robust.eps, robust.clip)
     points = x
-    if robust.attack and share:
+    if robust.attack:
         points = attacked(weighing, box, y, own, robust.attack, run.q.noise)
     outputs = weighing.sample_outputs(points, run.q.noise, kernels=True)
     nll = own.nll(outputs, y)
-    if not share:
-        return outputs, nll
     weights = weighing.layers()
     t = threshold(network, [stds is not None for _, stds in weights])
     bounded = worst_nll(network, weights, box, y, own, robust.t or t, robust.tau)
     kappa = share * robust.kappa
-    return outputs, (1 - kappa) * nll + kappa * bounded
+    return outputs, nll, (1 - kappa) * nll + kappa * bounded

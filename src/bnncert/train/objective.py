@@ -15,7 +15,7 @@ from bnncert.train.variational import Weighing
 REACH = 2.5  # times the radius that the steps of an attack add up to
 
 
-def ball(x: Tensor, eps: float, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+def ball(x: Tensor, eps: float | Tensor, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
     """The box x ± eps, within `clip`; it holds x even where x is outside."""
     lower, upper = x - eps, x + eps
     if clip is None:

@@ -85,8 +85,27 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
         if leaf is not None:
             leaf.requires_grad_()
     q = Variational(network, recipe.bayesian, random, mean, rho, gain, shift, noise)
-    optimiser = torch.optim.Adam(q.parameters.values(), lr=recipe.learning_rate)
+    optimiser = _optimiser(q, recipe, x.device)
     return Run(q, optimiser, order, [], recipe.prior_std if recipe.prior == "fixed" else prior)
+
+
+def _optimiser(
+    q: Variational, recipe: BayesByBackprop, device: torch.device
+) -> torch.optim.Optimizer:
+    """Adam; where steps are recorded, with a rate that can change after that."""
+    parameters = q.parameters.values()
+    if recipe.robust is None or device.type != "cuda":
+        return torch.optim.Adam(parameters, lr=recipe.learning_rate)
+    rate = torch.tensor(recipe.learning_rate, device=device)
+    return torch.optim.Adam(parameters, lr=rate, capturable=True)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    (group,) = optimiser.param_groups
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 def _initial(

@@ -159,8 +159,8 @@ def folded(raw: Weighing, x: Tensor, gain: Tensor, shift: Tensor) -> Weighing:
 
 def channel_statistics(values: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation [channels] of [batch, channels, ...]."""
-    channels = values.transpose(0, 1).flatten(1)
-    variance, location = torch.var_mean(channels, 1, correction=0)
+    places = [0, *range(2, values.dim())]
+    variance, location = torch.var_mean(values, places, correction=0)
     return location, (variance + NORMALISING_VARIANCE).sqrt()
 
 
