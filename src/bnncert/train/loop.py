@@ -188,7 +188,7 @@ def _step(
     share: Tensor,
 ) -> Tensor:
     """One step down the gradient of fit + kl_weight · kl / N + decay, where the fit is the nll, or
-    its mix with what is certified of it at a share of ε and κ.
+    its mix with what is certified of it at a share of ε, κ and the KL weight.
 
     Returns the fit, nll, kl and accuracy it started from.
     """
@@ -200,10 +200,11 @@ def _step(
     else:
         outputs, nll, fit = _robust_fit(run, weighing, x, y, own, recipe.robust, share.to(x))
     kl = weighing.kl_divergence(run.prior)
+    weight = recipe.kl_weight / count if recipe.robust is None else recipe.kl_weight / count * share
     decay = recipe.weight_decay / 2 * run.q.mean.masked_fill(weighing.random, 0).square().sum()
 
     run.optimiser.zero_grad()
-    torch.autograd.backward(fit + recipe.kl_weight / count * kl + decay)
+    torch.autograd.backward(fit + weight * kl + decay)
     if recipe.robust is not None:
         torch.nn.utils.clip_grad_norm_(run.q.parameters.values(), GRADIENT)
     run.optimiser.step()

@@ -11,7 +11,7 @@ BAYESIAN = ("all", "dense")
 SCHEDULES = ("constant", "cosine")
 PRIORS = ("fixed", "fan-in")
 
-RISE = (0.1, 0.6)  # shares of all steps between which ε and κ rise to what they are to be
+RISE = (0.1, 0.6)  # shares of all steps between which ε, κ and the KL weight of --robust rise
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,9 @@ class Robust:
         (1 - κ) · nll(drawn network)  +  κ · nll(the worst that is certified but for Q(τ) a row)
 
     over the boxes x ± eps, clipped to `clip`, hidden intervals at threshold t (see
-    `concentration.margin`; left out, from the number of neurons). eps and κ rise linearly from 0
-    between RISE of the steps.
+    `concentration.margin`; left out, from the number of neurons). eps, κ and the recipe's KL weight
+    rise linearly from 0 between RISE of the steps: weights that the divergence takes to the prior
+    before the bound has found a use for them do not come back.
 
     With `attack` steps of projected gradient ascent the drawn networks learn at attacked points of
     the box instead of its centre: the expressive mix of De Palma et al. (ICLR 2024).
