@@ -24,7 +24,7 @@ from bnncert.errors import InputError
 from bnncert.importers import save_posterior
 from bnncert.model.network import Network, cnn, mlp
 from bnncert.posteriors.independent import Normal
-from bnncert.train import BayesByBackprop, Epoch, accuracy, train
+from bnncert.train import BayesByBackprop, Epoch, Robust, accuracy, train
 from bnncert.train.likelihood import likelihood
 
 SHIPPED = "weights"  # folder of the trained files
@@ -81,6 +81,42 @@ def _cifar(std: float, bayesian: str, decay: float) -> BayesByBackprop:
     return _narrow(std, epochs=45, learning_rate=2e-3, augment=True, bayesian=bayesian, **own)
 
 
+def _certifiable(eps: float, kl_weight: float, **options: Any) -> BayesByBackprop:
+    """The certified bound in the likelihood; t and τ as `Robust` has them unless given."""
+    own = {name: options.pop(name) for name in ("kappa", "t", "tau") if name in options}
+    settings: dict[str, Any] = {
+        "batch_size": 250,
+        "learning_rate": 2e-3,
+        "initial_std": 0.02,
+        "schedule": "cosine",
+    }
+    return BayesByBackprop(kl_weight=kl_weight, robust=Robust(eps, **own), **settings | options)
+
+
+def _certifiable_cifar(eps: float, bayesian: str, epochs: int) -> BayesByBackprop:
+    return _certifiable(
+        eps,
+        0.01,
+        tau=3.0,
+        epochs=epochs,
+        learning_rate=1e-3,
+        initial_std=1e-3,
+        bayesian=bayesian,
+        weight_decay=1e-5,
+        augment=True,
+        normalise=True,
+    )
+
+
+def _image_cnn(channels: int, hidden: int) -> Network:
+    """For images of 28 x 28: two convolutions that halve them, then two dense layers."""
+    return cnn((1, 28, 28), 10, [(channels, 2), (2 * channels, 2)], [hidden])
+
+
+def _certifiable_cnn() -> Network:
+    return cnn((3, 32, 32), 10, [(32, 1), (64, 2), (64, 1), (128, 2)], [256])
+
+
 ZOO: dict[str, Recipe] = {
     "digits": Recipe(
         mlp(64, 32, 10),
@@ -104,6 +140,54 @@ ZOO: dict[str, Recipe] = {
     "1x128-kl0.1": Recipe(_mnist(128), "mnist", _honest(0.1), about="KL weight 0.1"),
     "2x50-kl1": Recipe(_mnist(50, 50), "mnist", _honest(1.0), about="KL weight 1"),
     "2x50-kl0.1": Recipe(_mnist(50, 50), "mnist", _honest(0.1), about="KL weight 0.1"),
+    "mnist-mlp-robust": Recipe(
+        _mnist(1024),
+        "mnist",
+        _certifiable(0.027, 0.1, epochs=40, kappa=0.7, t=3.5, tau=3.0, normalise=True),
+        about="KL weight 0.1",
+    ),
+    "mnist-mlp-robust-kl1": Recipe(
+        _mnist(512),
+        "mnist",
+        _certifiable(0.013, 1.0, epochs=50, t=3.5, tau=3.0),
+        about="KL weight 1",
+    ),
+    "mnist-cnn-robust": Recipe(
+        _image_cnn(32, 256), "mnist", _certifiable(0.102, 0.1, epochs=50), about="KL weight 0.1"
+    ),
+    "mnist-cnn-robust-kl1": Recipe(
+        _image_cnn(16, 100), "mnist", _certifiable(0.102, 1.0, epochs=60), about="KL weight 1"
+    ),
+    "mnist-cnn-robust-03": Recipe(
+        _image_cnn(32, 256),
+        "mnist",
+        _certifiable(0.305, 0.1, epochs=50, kappa=0.6),
+        about="KL weight 0.1",
+    ),
+    "fashion-cnn-robust": Recipe(
+        _image_cnn(32, 256),
+        "fashion-mnist",
+        _certifiable(0.102, 0.1, epochs=40),
+        about="KL weight 0.1",
+    ),
+    "cifar10-cnn-robust-2": Recipe(
+        _certifiable_cnn(),
+        "cifar10",
+        _certifiable_cifar(2 / 255, "dense", 70),
+        about="Bayesian: dense",
+    ),
+    "cifar10-cnn-robust-8": Recipe(
+        _certifiable_cnn(),
+        "cifar10",
+        _certifiable_cifar(8 / 255, "dense", 60),
+        about="Bayesian: dense",
+    ),
+    "cifar10-bayesian-robust-2": Recipe(
+        _certifiable_cnn(),
+        "cifar10",
+        _certifiable_cifar(2 / 255, "all", 60),
+        about="Bayesian: all",
+    ),
 }
 
 
