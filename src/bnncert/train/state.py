@@ -14,7 +14,6 @@ from bnncert.posteriors.independent import Normal
 from bnncert.train.recipe import BayesByBackprop
 from bnncert.train.variational import (
     Variational,
-    Weighing,
     channel_statistics,
     is_random,
     normalised_layers,
@@ -62,9 +61,9 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
     mean, std = _initial(network, recipe, order)
     if begin is not None:
         mean = begin.mean.float()
-        std = begin.std.float().clamp_min(SMALLEST_STD)
+        std = begin.std.double().clamp_min(SMALLEST_STD)
     random = torch.zeros(network.size, dtype=torch.bool)
-    prior = torch.full((network.size,), recipe.prior_std)
+    prior = torch.full((network.size,), recipe.prior_std, dtype=torch.float32)
     for layer, flags, priors in zip(
         network.layers, network.split(random), network.split(prior), strict=True
     ):
@@ -76,11 +75,10 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
     seed = int(torch.randint(2**32, (), generator=order))
     noise = torch.Generator(x.device).manual_seed(seed)
     mean, std, random, prior = (t.to(x.device) for t in (mean, std, random, prior))
-    raw = Weighing(network, recipe.bayesian, random, mean, std)
-    gain, shift = _normalisation(raw, x, begin) if recipe.normalise else (None, None)
+    gain, shift = _normalisation(network, mean, x, begin) if recipe.normalise else (None, None)
 
     # softplus(rho) = std: rho = log(exp(std) - 1), written so that exp cannot overflow.
-    rho = std + (-torch.expm1(-std)).log()
+    rho = (std + (-torch.expm1(-std)).log()).float()
     for leaf in (mean, rho, gain, shift):
         if leaf is not None:
             leaf.requires_grad_()
@@ -111,19 +109,22 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 def _initial(
     network: Network, recipe: BayesByBackprop, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Means N(0, 2 / terms) (He et al. 2015) for weights, 0 for biases; one std everywhere."""
+    """Means N(0, 2 / terms) (He et al. 2015) for weights, 0 for biases; one std everywhere, in
+    float64."""
     mean = torch.zeros(network.size, dtype=torch.float32)
     for layer, means in zip(network.layers, network.split(mean), strict=True):
         if isinstance(layer, Dense | Conv2d):
             means[0].normal_(0, math.sqrt(2 / _terms(layer)), generator=generator)
-    return mean, torch.full_like(mean, recipe.initial_std)
+    return mean, torch.full_like(mean, recipe.initial_std, dtype=torch.float64)
 
 
-def _normalisation(raw: Weighing, x: Tensor, begin: Normal | None) -> tuple[Tensor, Tensor]:
+def _normalisation(
+    network: Network, mean: Tensor, x: Tensor, begin: Normal | None
+) -> tuple[Tensor, Tensor]:
     """Gain 1 and shift 0; of a posterior that is there, what normalisation at x takes away."""
     with torch.no_grad():
-        values = raw.network.values(raw.mean, x)
-    found = [channel_statistics(values[k + 1]) for k in normalised_layers(raw.network)]
+        values = network.values(mean, x)
+    found = [channel_statistics(values[k + 1]) for k in normalised_layers(network)]
     shift, gain = (torch.cat(parts) for parts in zip(*found, strict=True))
     return (gain, shift) if begin is not None else (torch.ones_like(gain), torch.zeros_like(shift))
 
