@@ -15,12 +15,20 @@ from bnncert.train.variational import is_random, normalised_layers
 AT_ONCE = 1000  # inputs evaluated together: the activations of convolutions are large
 
 
-def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
-    """The share of inputs x [N, *input_shape] that `weights` [size] assigns to their class y [N].
+def accuracy(
+    network: Network,
+    weights: Tensor,
+    x: Tensor,
+    y: Tensor,
+    likelihood: Likelihood | None = None,
+) -> float:
+    """The share of inputs x [N, *input_shape] that `weights` [size] assigns to their class y [N],
+    or under another likelihood to what counts as right.
 
     For several networks, weights [..., size], the average of their shares.
     """
-    check_examples(network, x, y, Categorical(network.outputs))
+    own = likelihood or Categorical(network.outputs)
+    check_examples(network, x, y, own)
     if weights.shape[-1:] != (network.size,):
         raise InputError(
             f"weights have shape {tuple(weights.shape)}, "
@@ -28,9 +36,9 @@ def accuracy(network: Network, weights: Tensor, x: Tensor, y: Tensor) -> float:
         )
     with torch.no_grad():
         parts = torch.split(x.to(weights), AT_ONCE)
-        predicted = torch.cat([network.forward(weights, part).argmax(-1) for part in parts], -1)
+        outputs = torch.cat([network.forward(weights, part) for part in parts], -2)
 
-    return float((predicted == y.to(weights.device)).double().mean())
+    return float(own.right(outputs, y.to(weights.device)).double().mean())
 
 
 def check_network(network: Network, recipe: BayesByBackprop) -> None:

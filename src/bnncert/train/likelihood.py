@@ -14,6 +14,8 @@ from bnncert.errors import InputError
 from bnncert.model.network import Network
 from bnncert.train.recipe import BayesByBackprop
 
+RIGHT = 2  # standard deviations of the noise that a number may be off and still count as right
+
 
 @dataclass(frozen=True)
 class Categorical:
@@ -30,6 +32,10 @@ class Categorical:
         other = torch.arange(self.outputs - 1, device=y.device)
         others = other + (other >= y.unsqueeze(1))
         return each[y].unsqueeze(1) - each[others]
+
+    def offsets(self, _: Tensor, like: Tensor) -> Tensor:
+        """Outputs are right where rows·outputs + offsets are positive."""
+        return torch.zeros(1, 1, dtype=like.dtype, device=like.device)
 
     def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
         """-log softmax where every other logit is as close to logit y as `least` [B, outputs - 1]
@@ -63,18 +69,27 @@ class Gaussian:
         one = torch.ones(1, 1, 1, dtype=like.dtype, device=like.device)
         return torch.cat([one, -one], 1)
 
+    def offsets(self, y: Tensor, like: Tensor) -> Tensor:
+        """The output is right where it exceeds y - reach, and its negative -y - reach: [B, 2]."""
+        y = y.to(like)
+        return torch.stack([self._reach - y, self._reach + y], 1)
+
     def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
         """At the end of [least of the output, -least of its negative] that is farther from y."""
         low, high = least[:, 0], -least[:, 1]
         return self._nll(torch.maximum((y - low).square(), (high - y).square()))
 
     def right(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Whether the target is within two standard deviations of the noise."""
-        return (outputs.squeeze(-1) - y).abs() <= 2 * self.noise_std
+        """Whether the target is within RIGHT standard deviations of the noise."""
+        return (outputs.squeeze(-1) - y).abs() <= self._reach
 
     def check(self, y: Tensor) -> None:
         if not bool(y.isfinite().all()):
             raise InputError("targets hold NaN or infinity; every entry must be finite")
+
+    @property
+    def _reach(self) -> float:
+        return RIGHT * self.noise_std
 
     def _nll(self, squares: Tensor) -> Tensor:
         constant = math.log(self.noise_std * math.sqrt(2 * math.pi))

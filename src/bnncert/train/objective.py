@@ -13,6 +13,7 @@ from bnncert.train.recipe import Robust
 from bnncert.train.variational import Weighing
 
 REACH = 2.5  # times the radius that the steps of an attack add up to
+SMALLEST = 1e-12  # stands for a Lipschitz constant of 0
 
 
 def ball(x: Tensor, eps: float | Tensor, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
@@ -41,16 +42,20 @@ def worst_nll(
 def certified_share(
     network: Network, weights: Weights, x: Tensor, y: Tensor, likelihood: Likelihood, robust: Robust
 ) -> Tensor:
-    """What the margins alone certify of the probability of robustness, on average over x:
-    1 - CHARGE - Σ Q(m / L), where that is positive.
+    """What the margins alone certify of the probability that outputs are right on all of the box,
+    on average over x: 1 - CHARGE - Σ q, where that is positive.
 
-    It is in the weights' arithmetic and without any refinement: `certify` finds as much or more.
+    A row fails with q = Q(m / L); one whose m is not positive is not bounded at all, and q = 1. It
+    is in the weights' arithmetic and without any refinement.
     """
     t = threshold(network, [stds is not None for _, stds in weights])
     box = ball(x, robust.eps, robust.clip)
     found = margins(network, weights, *box, likelihood.rows(y, x), t)
-    failures = normal_tail(found.value / found.lipschitz.clamp_min(1e-12)).sum(1)
-    return (1 - CHARGE - failures).clamp_min(0).mean()
+    value = found.value + likelihood.offsets(y, x)
+    tails = normal_tail(value / found.lipschitz.clamp_min(SMALLEST))
+    failures = torch.where(value > 0, tails, 1).sum(1)
+    charge = CHARGE if t > 0 else 0.0
+    return (1 - charge - failures).clamp_min(0).mean()
 
 
 def attacked(

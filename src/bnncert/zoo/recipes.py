@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from bnncert.importers import save_posterior
 from bnncert.model.network import Network, cnn, mlp
 from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop, Epoch, accuracy, train
+from bnncert.train.likelihood import likelihood
 
 SHIPPED = "weights"  # folder of the trained files
 INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
@@ -129,11 +131,12 @@ def fit_recipe(
     (x, y), (test_x, test_y) = (
         _examples(load_inputs(made.data, split), made.network) for split in ("train", "test")
     )
+    own = likelihood(made.network, made.training)
     partial = path.with_suffix(".partial")
     trained = train(made.network, x, y, made.training, device, on_epoch, partial, begin)
     notes = {
         "recipe": {"data": made.data} | asdict(made.training),
-        "accuracy": accuracy(made.network, trained.posterior.mean.to(device), test_x, test_y),
+        "accuracy": accuracy(made.network, trained.posterior.mean.to(device), test_x, test_y, own),
         "std": float(trained.posterior.std[trained.posterior.std > 0].median()),
         "log": [asdict(epoch) for epoch in trained.history],
     }
@@ -183,7 +186,12 @@ def shipped_index() -> dict[str, dict[str, Any]]:
 
 
 def _examples(data: Dataset, network: Network) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs of the network's shape, and their classes."""
+    """Inputs of the network's shape, and their classes or targets."""
     if data.y is None:
         raise InputError(f"data set {data.name!r} came without labels; get it again")
+    if data.x[0].numel() != math.prod(network.input_shape):
+        raise InputError(
+            f"inputs of {data.name!r} have shape {tuple(data.x.shape[1:])}, "
+            f"the network takes {network.input_shape}; choose another network or data set"
+        )
     return data.x.reshape(len(data.x), *network.input_shape), data.y
