@@ -73,6 +73,8 @@ def train(
     kept = 0 if recipe.robust is None else min(VALIDATION, len(x) // 10)
     seen = x[: len(x) - kept], y[: len(y) - kept]
     validation = x[len(x) - kept :], y[len(y) - kept :]
+    if recipe.normalise and len(seen[0]) < 2:
+        raise InputError("normalise compares examples, and there is one; give more")
     run = start(network, recipe, seen[0][:STATISTICS], begin)
     same = {} if checkpoint is None else identity(network, x, y, recipe, begin)
     if checkpoint is not None:
@@ -145,7 +147,7 @@ def _epoch(
     before = len(run.history)
     count = len(x)
     order = torch.randperm(count, generator=run.order).to(x.device)
-    batches = torch.split(order, recipe.batch_size)
+    batches = _batches(order, recipe)
 
     # Kept on the device, which nothing waits for before the end of the epoch.
     totals = torch.zeros(4, dtype=torch.float64, device=x.device)
@@ -165,6 +167,15 @@ def _epoch(
             f"lower the learning rate (now {recipe.learning_rate:g}) or scale the inputs to about 1"
         )
     return Epoch(before + 1, loss, nll, kl, right, -(nll * count + kl))
+
+
+def _batches(order: Tensor, recipe: BayesByBackprop) -> list[Tensor]:
+    """The examples in batches. Under normalisation a last one of a single example joins the one
+    before: a channel has no spread there, and its scale would say nothing."""
+    batches = list(torch.split(order, recipe.batch_size))
+    if recipe.normalise and len(batches) > 1 and len(batches[-1]) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
 
 
 def _step(

@@ -46,6 +46,8 @@ class Robust:
             raise InputError(f"tau is {self.tau}; give a number of at least 0")
         if not self.attack >= 0:
             raise InputError(f"attack is {self.attack}; give a number of steps, 0 for none")
+        if self.clip is not None and not self.clip[0] < self.clip[1]:
+            raise InputError(f"clip is {self.clip}; give the least and the largest input, or None")
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,10 @@ class BayesByBackprop:
         if self.noise_std is not None and not 0 < self.noise_std < math.inf:
             raise InputError(
                 f"noise_std is {self.noise_std}; give a positive number, or none for classes"
+            )
+        if self.normalise and self.batch_size < 2:
+            raise InputError(
+                "normalise compares the examples of a batch; give a batch_size above 1"
             )
         # The generator drops higher bits, so that two seeds would be one.
         if not 0 <= self.seed < 2**32:
