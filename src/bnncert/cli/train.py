@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bnncert.data import Dataset
     from bnncert.model.network import Network
     from bnncert.posteriors.independent import Normal
-    from bnncert.train import Epoch
+    from bnncert.train import Epoch, Robust
     from bnncert.zoo.recipes import Recipe
 
 
@@ -89,8 +89,11 @@ def train(
         float | None, typer.Option(help="Train for a certificate at this radius ε.")
     ] = None,
     kappa: Annotated[
-        float, typer.Option(help="--robust: weight of the certified part of the loss.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            help="--robust: weight of the certified part of the loss.", show_default="0.5"
+        ),
+    ] = None,
     t: Annotated[
         float | None,
         typer.Option(
@@ -99,11 +102,18 @@ def train(
         ),
     ] = None,
     tau: Annotated[
-        float, typer.Option(help="--robust: standard deviations that a margin is lowered by.")
-    ] = 3.5,
+        float | None,
+        typer.Option(
+            help="--robust: standard deviations that a margin is lowered by.", show_default="3.5"
+        ),
+    ] = None,
     attack: Annotated[
-        int, typer.Option(help="--robust: steps of the attack that drawn networks learn under.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="--robust: steps of the attack that drawn networks learn under.",
+            show_default="none",
+        ),
+    ] = None,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
@@ -116,11 +126,10 @@ def train(
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """
     from bnncert.data import load_inputs
-    from bnncert.train import BayesByBackprop, Robust
+    from bnncert.train import BayesByBackprop
     from bnncert.zoo.recipes import Recipe
 
     examples = load_inputs(data, "train")
-    clip = (0.0, 1.0) if examples.image else None
     training = BayesByBackprop(
         epochs=epochs,
         batch_size=batch_size,
@@ -136,7 +145,7 @@ def train(
         weight_decay=weight_decay,
         normalise=normalise,
         noise_std=noise_std,
-        robust=None if robust is None else Robust(robust, kappa, t, tau, attack, clip),
+        robust=_robust(robust, examples, {"kappa": kappa, "t": t, "tau": tau, "attack": attack}),
     )
     if begin is None:
         own = _architecture(network or "mlp", hidden, convolutions, examples, noise_std is None)
@@ -153,6 +162,21 @@ def train(
 def posterior_path(out: Path) -> None:
     if out.suffix != ".safetensors" or not out.parent.is_dir():
         raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
+
+
+def _robust(
+    eps: float | None, examples: Dataset, options: dict[str, float | None]
+) -> Robust | None:
+    """What --robust asks for; its options are for nothing else."""
+    from bnncert.train import Robust
+
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if eps is None:
+        if given:
+            names = ", ".join(f"--{name}" for name in given)
+            raise InputError(f"{names}: for --robust alone; give its radius, or leave them out")
+        return None
+    return Robust(eps, clip=(0.0, 1.0) if examples.image else None, **given)
 
 
 def _architecture(
@@ -229,8 +253,9 @@ def fit(recipe: Recipe, path: Path, device: str, begin: Normal | None = None) ->
             lambda epoch: bar.update(task, completed=epoch.number, note=_note(epoch)),
             begin,
         )
+    right = "accuracy" if recipe.training.noise_std is None else "targets within 2 noise std"
     print(
-        f"{path}: accuracy at the mean {100 * notes['accuracy']:.2f} % on the test set, "
+        f"{path}: {right} at the mean {100 * notes['accuracy']:.2f} % on the test set, "
         f"median std {notes['std']:.2g}, "
         f"ELBO {notes['log'][-1]['elbo']:.4g}"
     )
