@@ -5,8 +5,10 @@ what it reads and without rows through several layers,
 
     ±z >= ±(μ·c + b) - Σ_j r_j E|W_j| - t sqrt(Σ_j σ_j² max|h_j|² + σ_b²)   but for Q(t),
 
-and the rows of a specification as a functional (m, L) of the last layer. A certificate finds these
-bounds or better ones at the same threshold, so what training raises is what is certified.
+and the rows of a specification as a functional (m, L) of the last layer. These are bounds in their
+own right. A certificate at the same threshold follows rows through all layers instead, which is
+better but for last digits, and can be worse behind max pooling alone: what training raises is what
+is certified.
 Nothing is rounded outward: the arithmetic is that of the weights, float32 or float64, on any
 device.
 """
@@ -76,7 +78,7 @@ def margins(
     hidden intervals at threshold t; rows [B or 1, R, outputs].
 
     All rows are positive on all of the box with probability at least 1 - Σ Q(m / L) - the hidden
-    intervals' charge.
+    intervals' charge, where every m is positive.
     """
     ends = [Ends(lower, upper)]
     last = len(network.layers) - 1
