@@ -113,7 +113,8 @@ def test_train_a_regression(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
     code, text, error = run(
         "train", "--data", tmp_path / "line.npz", "--hidden", "8", "--epochs", 60,
-        "--batch-size", 20, "--learning-rate", 0.02, "--noise-std", 0.3, "--robust", 0.01, "--out", path,
+        "--batch-size", 20, "--learning-rate", 0.02, "--noise-std", 0.3, "--robust", 0.01,
+        "--out", path,
     )  # fmt: skip
     assert (code, error) == (0, "")
     assert "targets within 2 noise std at the mean" in text
