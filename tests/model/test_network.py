@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
-from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.layers import Add, Conv2d, Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.activations import Activation
 from bnncert.model.layers import Layer
-from bnncert.model.network import Network, from_description, mlp
+from bnncert.model.network import Network, cnn, from_description, mlp, residual
 from scenarios import ACTIVATIONS, gaussian, random_network, vector
 
 TORCH: dict[type[Layer], type[nn.Module]] = {
@@ -212,3 +212,104 @@ def test_a_malformed_description_is_an_input_error(description: Any) -> None:
     with pytest.raises(InputError) as caught:
         from_description(description)
     assert "\n" not in str(caught.value)
+
+
+# Networks of images
+
+
+def test_the_convolutional_network_is_the_one_that_was_shipped() -> None:
+    """Its digest is part of every certificate: 4 x 4 halve, 3 x 3 keep, two dense layers."""
+    network = cnn((3, 32, 32), 10)
+    assert network.digest == "ef526d4bb369ff70ae7fb9c65b670746960eeaaf7d15a911511b7f28c39cc3ba"
+    assert [shape for shape in network.shapes if len(shape) == 3][1::2] == [
+        (24, 16, 16),
+        (24, 16, 16),
+        (48, 8, 8),
+        (48, 8, 8),
+        (16, 4, 4),
+    ]
+    assert network.layers[-4:] == (Flatten(), Dense(256, 64), ReLU(), Dense(64, 10))
+
+
+def test_convolutions_and_hidden_widths_are_as_given() -> None:
+    network = cnn((1, 9, 8), 3, [(2, 2), (5, 1)], [7, 6])
+    assert network.layers == (
+        Conv2d(1, 2, 4, 2, 1),
+        ReLU(),
+        Conv2d(2, 5, 3, 1, 1),
+        ReLU(),
+        Flatten(),
+        Dense(5 * 4 * 4, 7),
+        ReLU(),
+        Dense(7, 6),
+        ReLU(),
+        Dense(6, 3),
+    )
+    assert cnn((1, 4, 4), 3, [], []).layers == (Flatten(), Dense(16, 3))
+    assert cnn((1, 4, 4), 3, [(2, 2)], ()).layers[-1] == Dense(8, 3)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 7), (28, 28), (5, 6)])
+@pytest.mark.parametrize("strides", [(1, 1, 1), (2, 1, 2), (1, 2, 1)])
+def test_residual_blocks(size: tuple[int, int], strides: tuple[int, ...]) -> None:
+    """One Add a convolution after the first; its shortcut is the input itself where that fits, and
+    both terms have one shape for odd sizes too."""
+    convolutions = [*zip((3, 3, 4), strides, strict=True)]
+    network = residual((2, *size), 5, convolutions, [6])
+    sums = [k for k, layer in enumerate(network.layers) if isinstance(layer, Add)]
+    assert len(sums) == 2
+    height, width = size
+    for stride in strides:
+        height, width = height // stride, width // stride
+    assert network.shapes[-6:-4] == ((4, height, width), (4, height, width))
+    assert network.layers[-4:] == (
+        Flatten(),
+        Dense(4 * height * width, 6),
+        ReLU(),
+        Dense(6, 5),
+    )
+    first, second = (network.reads[k] for k in sums)
+    assert isinstance(network.layers[first[1] - 1], ReLU) == (strides[1] == 1)
+    assert isinstance(network.layers[second[1] - 1], Conv2d)  # more channels
+    for k in sums:
+        own = network.layers[network.reads[k][0] - 1]
+        assert isinstance(own, Conv2d)
+        assert own.stride == (1, 1)
+        assert isinstance(network.layers[k + 1], ReLU)
+    x = numbers(2, 2, *size)
+    assert network.forward(numbers(network.size), x).shape == (2, 5)
+
+
+def test_a_residual_block_by_hand() -> None:
+    """1 x 1 images, one channel: the middle of each kernel, w2 relu(w1 h) + h."""
+    network = residual((1, 1, 1), 1, [(1, 1), (1, 1)], [])
+    weights = torch.zeros(network.size, dtype=torch.float64)
+    for (kernel, *_), value in zip(
+        (part for part in network.split(weights) if part), (2.0, 3.0, -0.5, 1.0), strict=True
+    ):
+        kernel[(0, 0, 1, 1) if kernel.dim() == 4 else (0, 0)] = value
+    x = vector(1.0, -1.0).reshape(2, 1, 1, 1)
+    assert network.forward(weights, x).flatten().tolist() == [0.0, 0.0]  # 2 - 0.5 · 6 = -1
+    network.split(weights)[4][0][0, 0, 1, 1] = 0.5
+    assert network.forward(weights, x).flatten().tolist() == [5.0, 0.0]
+
+
+@pytest.mark.parametrize("build", [cnn, residual])
+@pytest.mark.parametrize(
+    ("shape", "convolutions", "hidden", "message"),
+    [
+        ((64,), [(2, 1)], [3], r"convolutions take images .*, not \(64,\); use an mlp"),
+        ((8, 8), [(2, 1)], [3], "convolutions take images"),
+        ((1, 8, 8), [(2, 3)], [3], "stride 3; give at least one channel, and stride 1 or 2"),
+        ((1, 8, 8), [(2, 0)], [3], "stride 0"),
+        ((1, 8, 8), [(0, 1)], [3], "convolution of 0 channels"),
+        ((1, 8, 8), [(2, 1), (-1, 2)], [3], "convolution of -1 channels"),
+        ((1, 2, 2), [(2, 2), (2, 2)], [3], "does not fit"),
+        ((1, 8, 8), [(2, 1)], [0], "at least 1"),
+    ],
+)
+def test_image_networks_that_cannot_be_are_refused(
+    build: Any, shape: Any, convolutions: Any, hidden: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build(shape, 3, convolutions, hidden)
