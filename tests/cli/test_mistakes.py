@@ -219,7 +219,7 @@ WRONG = {
     "unknown data": (["train", "--data", "nope"], "neither a data set"),
     "unknown network": (
         ["train", "--network", "rnn"],
-        "network 'rnn' is not known; choose mlp or cnn",
+        "network 'rnn' is not known; choose mlp, cnn or residual",
     ),
     "unknown random weights": (
         ["train", "--bayesian", "some"],
