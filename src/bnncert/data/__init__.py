@@ -12,7 +12,7 @@ as convolutions take them.
 from bnncert.data.dataset import Dataset
 from bnncert.data.fetch import FOLDER
 from bnncert.data.formats import read_cifar10, read_idx
-from bnncert.data.load import SPLITS, at_hand, load_inputs
+from bnncert.data.load import SPLITS, at_hand, load_inputs, named
 from bnncert.data.published import COUNTERPART, PUBLISHED, Published
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Published",
     "at_hand",
     "load_inputs",
+    "named",
     "read_cifar10",
     "read_idx",
 ]

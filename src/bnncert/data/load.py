@@ -58,6 +58,11 @@ def load_inputs(source: str | Path, split: str | None = None) -> Dataset:
     return data if split is None else _part(data, split)
 
 
+def named(source: str) -> bool:
+    """Whether it is the name of a data set, which has a test split of its own."""
+    return source in SHIPPED or source in PUBLISHED
+
+
 def at_hand(name: str, split: str = "test") -> Dataset | None:
     """A published data set if this machine has it: nothing is downloaded."""
     try:

@@ -78,7 +78,7 @@ def train(
     if checkpoint is not None:
         resume(checkpoint, run, same)
 
-    with _arithmetic(fast=recipe.robust is not None):
+    with arithmetic(fast=recipe.robust is not None):
         steps = _steps(run, recipe, len(seen[0]), x.device)
         while len(run.history) < recipe.epochs:
             epoch = _epoch(run, *seen, recipe, steps)
@@ -94,7 +94,7 @@ def train(
 
 
 @contextmanager
-def _arithmetic(fast: bool) -> Iterator[None]:
+def arithmetic(fast: bool) -> Iterator[None]:
     """By algorithms that give the same bits again, in float32 rather than its truncation TF32
     unless the training is to be fast: bounds take several passes."""
     cudnn = torch.backends.cudnn
