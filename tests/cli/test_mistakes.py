@@ -219,7 +219,7 @@ WRONG = {
     "unknown data": (["train", "--data", "nope"], "neither a data set"),
     "unknown network": (
         ["train", "--network", "rnn"],
-        "network 'rnn' is not known; choose mlp or cnn",
+        "network 'rnn' is not known; choose mlp, cnn or residual",
     ),
     "unknown random weights": (
         ["train", "--bayesian", "some"],
@@ -235,6 +235,30 @@ WRONG = {
     "no output folder": (["train", "--out", "nowhere/p.safetensors"], "in a folder that exists"),
     "bad widths": (["train", "--data", "digits", "--hidden", "big"], "--hidden 'big'"),
     "bad output": (["train", "--data", "digits", "--out", "p.npz"], ".safetensors"),
+    "targets as classes": (["train", "--data", "targets"], "are no classes; give --noise-std"),
+    "no noise": (["train", "--data", "targets", "--noise-std", 0], "noise_std is 0.0; give a"),
+    "train without labels": (["train", "--data", "no_label"], "have no labels"),
+    "score nothing": (["score", "nope.npz", "--data", "x"], "'nope.npz' does not exist"),
+    "score on nothing": (["score", "p"], "does not say what it was trained on; give --data"),
+    "score on no data": (["score", "p", "--data", "nope"], "neither a data set"),
+    "score without labels": (["score", "p", "--data", "no_label"], "without labels"),
+    "score another shape": (["score", "p", "--data", "wide"], "inputs have shape (5,)"),
+    "score other labels": (["score", "p", "--data", "bad_label"], "from 0 to 2, one class for"),
+    "score targets": (["score", "p", "--data", "targets"], "are no classes; give --noise-std"),
+    "score classes as targets": (
+        ["score", "p", "--data", "targets", "--noise-std", 1],
+        "noise_std makes a regression of one output, the network has 3",
+    ),
+    "score under no prior": (
+        ["score", "p", "--data", "x", "--prior", "flat"],
+        "prior is 'flat'; give fixed or fan-in",
+    ),
+    "score under a point": (
+        ["score", "p", "--data", "x", "--prior-std", 0],
+        "prior_std is 0.0; give a positive number",
+    ),
+    "score too many": (["score", "p", "--data", "x", "--select", "0:99"], "10 inputs"),
+    "score elsewhere": (["score", "p", "--data", "x", "--device", "tpu"], "'tpu' is not known"),
 }
 
 

@@ -85,13 +85,49 @@ def test_a_bad_file_is_one_line(tmp_path: Path, arrays: dict[str, object], messa
 
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"neither a data set \(digits, mnist, fashion-mnist, cifar10\) nor a file"
+        InputError,
+        match=r"a data set \(digits, diabetes, mnist, fashion-mnist, cifar10\) nor a file",
     ):
         load_inputs("mnits")
     with pytest.raises(InputError, match=r"missing\.npz' are neither"):
         load_inputs(tmp_path / "missing.npz")
     with pytest.raises(InputError, match="split 'valid' is not known; choose train or test"):
         load_inputs("digits", "valid")
+
+
+# Splits
+
+
+def test_a_file_is_whole_unless_it_is_split(tmp_path: Path) -> None:
+    """The last tenth is for the test, with its targets and radii."""
+    count = 25
+    x = np.arange(2.0 * count).reshape(count, 2)
+    path = save(tmp_path / "a.npz", x=x, y=x[:, 0] / 2, eps=x[:, 1])
+    whole, train, test = (load_inputs(path, split) for split in (None, "train", "test"))
+    assert [len(part.x) for part in (whole, train, test)] == [25, 23, 2]
+    for name in ("x", "y", "eps"):
+        parts = [getattr(part, name) for part in (train, test)]
+        assert torch.equal(torch.cat(parts), getattr(whole, name))
+
+
+def test_a_small_file_keeps_one_example_for_the_test(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.npz", x=np.zeros((2, 3)))
+    assert [len(load_inputs(path, split).x) for split in ("train", "test")] == [1, 1]
+    assert load_inputs(path, "train").y is None
+    path = save(tmp_path / "one.npz", x=np.zeros((1, 3)))
+    with pytest.raises(InputError, match=r"one\.npz' holds one example"):
+        load_inputs(path, "train")
+
+
+def test_diabetes_is_standardised_on_its_training_split() -> None:
+    pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'bnncert[data]'")
+    train, test = (load_inputs("diabetes", split) for split in ("train", "test"))
+    assert (train.x.shape, test.x.shape) == ((400, 10), (42, 10))
+    assert not train.image
+    for values in (train.x, train.y):
+        assert values is not None
+        assert values.mean(0).abs().max() < 1e-12
+        assert (values.std(0, correction=0) - 1).abs().max() < 1e-12
 
 
 # idx files

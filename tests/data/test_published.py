@@ -39,6 +39,25 @@ def test_local_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_small(load_inputs("mnist"))
 
 
+def test_what_is_at_hand_is_never_downloaded(
+    tmp_path: Path, published: Path, cache: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the folder or from the cache; a file that is another does not count."""
+    pin(monkeypatch, url=server)
+    assert data.at_hand("mnist") is None
+    assert not cache.exists()
+    load_inputs("mnist")
+    found = data.at_hand("mnist")
+    assert found is not None
+    check_small(found)
+    monkeypatch.setenv(data.FOLDER, str(published))
+    assert data.at_hand("mnist") is not None
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv(data.FOLDER, str(tmp_path / "other"))
+    save(tmp_path / "other" / "mnist_test.npz", x=IMAGES)
+    assert data.at_hand("mnist") is None
+
+
 @pytest.mark.parametrize(
     "arrays", [{"x": IMAGES}, {"x": IMAGES / 255, "y": LABELS}, {"x": IMAGES[:, :8], "y": LABELS}]
 )

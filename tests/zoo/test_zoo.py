@@ -169,7 +169,7 @@ def test_shipped_files_are_what_their_index_and_recipe_say(name: str) -> None:
     said = dict(notes["recipe"])
     assert said.pop("name", name) == name
     assert said.pop("data") == made.data
-    assert BayesByBackprop(**said) == made.training  # settings that came later are left out
+    assert BayesByBackprop(**said) == made.training  # settings that came later have their default
     assert network == made.network
     assert notes["accuracy"] == known["accuracy"]
     random = posterior.std > 0

@@ -26,7 +26,11 @@ def register(app: typer.Typer) -> None:
 
 def train(
     data: Annotated[
-        str, typer.Option(help="Data set: digits, mnist, fashion-mnist, cifar10, or an .npz.")
+        str,
+        typer.Option(
+            help="Data set: digits, diabetes, mnist, fashion-mnist, cifar10; or an .npz with x and "
+            "y, whose last tenth is kept out for the scores (shuffle it if it is sorted)."
+        ),
     ] = "digits",
     network: Annotated[
         str | None,
@@ -83,7 +87,10 @@ def train(
     ] = False,
     noise_std: Annotated[
         float | None,
-        typer.Option(help="Regression: standard deviation of the targets' noise."),
+        typer.Option(
+            help="Regression, of inputs and targets of about 1: standard deviation of the targets' "
+            "noise."
+        ),
     ] = None,
     robust: Annotated[
         float | None, typer.Option(help="Train for a certificate at this radius ε.")
@@ -123,13 +130,14 @@ def train(
     """Train a Bayesian neural network (Bayes by Backprop, ReLU) and save its posterior.
 
     With --robust the certified bound is part of the loss, so that the posterior can be certified.
+    What `score` says of the posterior is printed, and is in the file.
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """
     from bnncert.data import load_inputs
     from bnncert.train import BayesByBackprop
     from bnncert.zoo.recipes import Recipe
 
-    examples = load_inputs(data, "train")
+    examples = load_inputs(data)
     training = BayesByBackprop(
         epochs=epochs,
         batch_size=batch_size,
@@ -197,7 +205,10 @@ def _architecture(
     shape = tuple(examples.x.shape[1:])
     outputs = 1
     if classes:
-        outputs = int(labels_of(examples, [*range(len(examples.x))]).max()) + 1
+        labels = labels_of(examples, [*range(len(examples.x))])
+        if labels.is_floating_point():
+            raise InputError(f"targets of {examples.name!r} are no classes; give --noise-std")
+        outputs = int(labels.max()) + 1
     widths = None if hidden is None else whole_numbers(hidden, "--hidden")
     if name == "mlp":
         if convolutions is not None:
@@ -241,7 +252,10 @@ def _posterior(path: Path) -> tuple[Network, Normal]:
 
 def fit(recipe: Recipe, path: Path, device: str, begin: Normal | None = None) -> None:
     """Train under a progress bar, write the posterior, and say how good it is."""
+    from bnncert.cli.score import show
     from bnncert.console import progress
+    from bnncert.data import named
+    from bnncert.train import Scores
     from bnncert.zoo.recipes import fit_recipe
 
     with progress("training") as bar:
@@ -253,12 +267,19 @@ def fit(recipe: Recipe, path: Path, device: str, begin: Normal | None = None) ->
             lambda epoch: bar.update(task, completed=epoch.number, note=_note(epoch)),
             begin,
         )
-    right = "accuracy" if recipe.training.noise_std is None else "targets within 2 noise std"
+    found = Scores(**notes["scores"])
+    place = "the test set" if named(recipe.data) else "the tenth kept out"
+    good = (
+        f"RMSE at the mean {found.rmse:.4g}"
+        if found.accuracy is None
+        else f"accuracy at the mean {100 * found.accuracy:.2f} %"
+    )
     print(
-        f"{path}: {right} at the mean {100 * notes['accuracy']:.2f} % on the test set, "
+        f"{path}: {good} on {place}, "
         f"median std {notes['std']:.2g}, "
         f"ELBO {notes['log'][-1]['elbo']:.4g}"
     )
+    show(found, recipe.data, recipe.training)
 
 
 def _note(epoch: Epoch) -> str:

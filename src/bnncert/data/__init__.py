@@ -12,16 +12,19 @@ as convolutions take them.
 from bnncert.data.dataset import Dataset
 from bnncert.data.fetch import FOLDER
 from bnncert.data.formats import read_cifar10, read_idx
-from bnncert.data.load import SPLITS, load_inputs
-from bnncert.data.published import PUBLISHED, Published
+from bnncert.data.load import SPLITS, at_hand, load_inputs, named
+from bnncert.data.published import COUNTERPART, PUBLISHED, Published
 
 __all__ = [
+    "COUNTERPART",
     "FOLDER",
     "PUBLISHED",
     "SPLITS",
     "Dataset",
     "Published",
+    "at_hand",
     "load_inputs",
+    "named",
     "read_cifar10",
     "read_idx",
 ]

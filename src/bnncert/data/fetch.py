@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bnncert.data.published import Published
 from bnncert.errors import InputError
@@ -69,15 +70,18 @@ class _Progress:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
+def cached_files(name: str, published: Published) -> list[Path]:
+    """The published files in the user's cache, where a download has left them."""
+    cache = _pooch(name).os_cache("bnncert")
+    found = local_files(name, published, cache)
+    if found is None:
+        raise InputError(f"data set {name!r} is not on this machine")
+    return found
+
+
 def downloaded(name: str, published: Published) -> list[Path]:
     """The published files in the user's cache, fetched when they are not there yet."""
-    try:
-        import pooch
-    except ImportError as error:
-        raise InputError(
-            f"data set {name!r} needs pooch: "
-            f"pip install 'bnncert[data]', or set {FOLDER} to a folder that holds it"
-        ) from error
+    pooch = _pooch(name)
     # A folder for each data set: several publish files of the same names.
     cache = pooch.os_cache("bnncert") / name
     try:
@@ -94,3 +98,14 @@ def downloaded(name: str, published: Published) -> list[Path]:
             f"data set {name!r} could not be downloaded ({reason}); "
             f"set {FOLDER} to a folder that holds {files}"
         ) from error
+
+
+def _pooch(name: str) -> Any:
+    try:
+        import pooch
+    except ImportError as error:
+        raise InputError(
+            f"data set {name!r} needs pooch: "
+            f"pip install 'bnncert[data]', or set {FOLDER} to a folder that holds it"
+        ) from error
+    return pooch

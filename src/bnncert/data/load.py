@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bnncert.data.dataset import Array, Dataset, dataset
-from bnncert.data.fetch import downloaded, folder, local_files
-from bnncert.data.published import PUBLISHED
+from bnncert.data.fetch import cached_files, downloaded, folder, local_files
+from bnncert.data.published import PUBLISHED, Published
 from bnncert.errors import InputError
 from bnncert.files.npz import read_arrays
 
 SPLITS = ("train", "test")
 DIGITS_TRAIN = 1500  # of 1797; the other 297 are the test split
+DIABETES_TRAIN = 400  # of 442
+KEPT = 10  # one of so many examples of a file is its test split: the last ones
 
 
-def load_inputs(source: str | Path, split: str = "test") -> Dataset:
-    """A data set by name (`split` train or test), or the inputs of an `.npz`.
+def load_inputs(source: str | Path, split: str | None = None) -> Dataset:
+    """A data set by name, or the inputs of an `.npz`; of both the `split` train or test.
+
+    Without one it is the test split of a data set, and all of a file. Split, the last tenth of a
+    file is for the test: shuffle one that is sorted.
 
     A file holds `x` [N, ...] and optionally `y` [N] and `eps` [N]. In it uint8 is taken for pixels
     and divided by 255; floating-point numbers are taken as they are.
@@ -35,37 +43,86 @@ def load_inputs(source: str | Path, split: str = "test") -> Dataset:
     """
     name = str(source)
     path = Path(source)
-    if split not in SPLITS:
+    if split not in (None, *SPLITS):
         raise InputError(f"split {split!r} is not known; choose {' or '.join(SPLITS)}")
-    if name == "digits":
-        return _digits(split)
+    if name in SHIPPED:
+        return SHIPPED[name](split or "test")
     if name in PUBLISHED:
-        return _published(name, split)
+        return _published(name, split or "test", downloaded)
     if not path.is_file():
-        known = ", ".join(["digits", *PUBLISHED])
+        known = ", ".join([*SHIPPED, *PUBLISHED])
         raise InputError(
             f"inputs {name!r} are neither a data set ({known}) nor a file; check the name or path"
         )
-    return _from_file(path)
+    data = dataset(str(path), *_arrays(path))
+    return data if split is None else _part(data, split)
+
+
+def named(source: str) -> bool:
+    """Whether it is the name of a data set, which has a test split of its own."""
+    return source in SHIPPED or source in PUBLISHED
+
+
+def at_hand(name: str, split: str = "test") -> Dataset | None:
+    """A published data set if this machine has it: nothing is downloaded."""
+    try:
+        return _published(name, split, cached_files)
+    except InputError:
+        return None
+
+
+def _part(data: Dataset, split: str) -> Dataset:
+    """The last tenth, at least one example, or what comes before it."""
+    first = len(data.x) - max(1, len(data.x) // KEPT)
+    if first == 0:
+        raise InputError(f"{data.name!r} holds one example; training takes another to be tested on")
+    part = slice(first) if split == "train" else slice(first, None)
+    y, eps = (None if each is None else each[part] for each in (data.y, data.eps))
+    return replace(data, x=data.x[part], y=y, eps=eps)
+
+
+def _from_sklearn(name: str) -> Any:
+    try:
+        import sklearn.datasets as shipped
+    except ImportError as error:
+        raise InputError(
+            f"data set {name!r} needs scikit-learn: pip install 'bnncert[data]'"
+        ) from error
+    return getattr(shipped, f"load_{name}")()
 
 
 def _digits(split: str) -> Dataset:
     """The 8 x 8 digits that scikit-learn ships; pixels are 0 to 16."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise InputError(
-            "data set 'digits' needs scikit-learn: pip install 'bnncert[data]'"
-        ) from error
-    digits = load_digits()
+    digits = _from_sklearn("digits")
     part = slice(DIGITS_TRAIN) if split == "train" else slice(DIGITS_TRAIN, None)
     x = torch.from_numpy(digits.images[part] / 16)
     y = torch.from_numpy(digits.target[part].astype(np.int64))
     return Dataset("digits", x, y, image=True)
 
 
-def _published(name: str, split: str) -> Dataset:
-    """The data set from the local folder when it is there, and from the network otherwise."""
+def _diabetes(split: str) -> Dataset:
+    """The regression that scikit-learn ships: how a disease progresses, from ten measurements.
+
+    Each of them and the target has mean 0 and standard deviation 1 over the training split.
+    """
+    columns = _from_sklearn("diabetes")
+    x, y = (_standardised(values, DIABETES_TRAIN) for values in (columns.data, columns.target))
+    part = slice(DIABETES_TRAIN) if split == "train" else slice(DIABETES_TRAIN, None)
+    return Dataset("diabetes", x[part], y[part], image=False)
+
+
+def _standardised(values: Array, count: int) -> Tensor:
+    """As the first `count` of them say."""
+    known = values[:count]
+    return torch.from_numpy((values - known.mean(0)) / known.std(0))
+
+
+# What comes with scikit-learn.
+SHIPPED: dict[str, Callable[[str], Dataset]] = {"digits": _digits, "diabetes": _diabetes}
+
+
+def _published(name: str, split: str, otherwise: Callable[[str, Published], list[Path]]) -> Dataset:
+    """The data set from the local folder when it is there, and from elsewhere otherwise."""
     published = PUBLISHED[name][split]
     own = folder()
     archive = own / f"{name}_{split}.npz" if own else None
@@ -75,7 +132,7 @@ def _published(name: str, split: str) -> Dataset:
         x, y, _ = _arrays(archive)
     else:
         where = name
-        x, y = published.read(local_files(name, published, own) or downloaded(name, published))
+        x, y = published.read(local_files(name, published, own) or otherwise(name, published))
 
     if x.dtype != np.uint8 or x.shape[1:] != published.shape or y is None:
         shape = ", ".join(["N", *map(str, published.shape)])
@@ -86,10 +143,6 @@ def _published(name: str, split: str) -> Dataset:
 def _channels_first(x: Array) -> Array:
     """Colour images [N, height, width, channels] as [N, channels, height, width]."""
     return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if x.ndim == 4 else x
-
-
-def _from_file(path: Path) -> Dataset:
-    return dataset(str(path), *_arrays(path))
 
 
 def _arrays(path: Path) -> tuple[Array, Array | None, Array | None]:

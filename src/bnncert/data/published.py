@@ -120,3 +120,6 @@ PUBLISHED: dict[str, dict[str, Published]] = {
         "test": _cifar10("test_batch"),
     },
 }
+
+# Another data set of the same shape, whose images a network should be unsure of.
+COUNTERPART = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}

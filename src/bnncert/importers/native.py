@@ -44,6 +44,12 @@ def load(path: Path) -> tuple[Network, Posterior]:
     return network, _build(header, network, tensors, str(path))
 
 
+def load_notes(path: Path) -> dict[str, Any]:
+    """What was written about its origin."""
+    notes = read_tensors(path, SCHEMA)[0].get("notes")
+    return notes if isinstance(notes, dict) else {}
+
+
 def _describe(posterior: Posterior) -> dict[str, Any]:
     """The family; of a mixture also its weights, as hexadecimal floats, and its components."""
     if not isinstance(posterior, Mixture):

@@ -29,6 +29,7 @@ from bnncert.train.recipe import (
     Robust,
     learning_rate,
 )
+from bnncert.train.scores import Scores, score
 from bnncert.train.state import Epoch
 from bnncert.train.variational import kl_divergence
 
@@ -40,10 +41,12 @@ __all__ = [
     "BayesByBackprop",
     "Epoch",
     "Robust",
+    "Scores",
     "Trained",
     "accuracy",
     "augmented",
     "kl_divergence",
     "learning_rate",
+    "score",
     "train",
 ]

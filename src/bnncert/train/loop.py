@@ -80,7 +80,7 @@ def train(
     if checkpoint is not None:
         resume(checkpoint, run, same)
 
-    with _arithmetic(fast=recipe.robust is not None):
+    with arithmetic(fast=recipe.robust is not None):
         steps = _steps(run, recipe, len(seen[0]), x.device)
         while len(run.history) < recipe.epochs:
             epoch = _epoch(run, *seen, recipe, steps)
@@ -96,7 +96,7 @@ def train(
 
 
 @contextmanager
-def _arithmetic(fast: bool) -> Iterator[None]:
+def arithmetic(fast: bool) -> Iterator[None]:
     """By algorithms that give the same bits again, in float32 rather than its truncation TF32
     unless the training is to be fast: bounds take several passes."""
     cudnn = torch.backends.cudnn

@@ -65,14 +65,10 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
         )  # what is trained is no longer what was given
         std = begin.std.double().clamp_min(SMALLEST_STD)
     random = torch.zeros(network.size, dtype=torch.bool)
-    prior = torch.full((network.size,), recipe.prior_std, dtype=torch.float32)
-    for layer, flags, priors in zip(
-        network.layers, network.split(random), network.split(prior), strict=True
-    ):
+    for layer, flags in zip(network.layers, network.split(random), strict=True):
         for flag in flags:
             flag.fill_(is_random(layer, recipe.bayesian))
-        if recipe.prior == "fan-in" and isinstance(layer, Dense | Conv2d):
-            priors[0].mul_(_terms(layer) ** -0.5)
+    prior = prior_stds(network, recipe)
 
     seed = int(torch.randint(2**32, (), generator=order))
     noise = torch.Generator(x.device).manual_seed(seed)
@@ -87,6 +83,15 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
     q = Variational(network, recipe.bayesian, random, mean, rho, gain, shift, noise)
     optimiser = _optimiser(q, recipe, x.device)
     return Run(q, optimiser, order, [], recipe.prior_std if recipe.prior == "fixed" else prior)
+
+
+def prior_stds(network: Network, recipe: BayesByBackprop) -> Tensor:
+    """The prior's standard deviation of every weight [size]: `recipe.prior` and its prior_std."""
+    stds = torch.full((network.size,), recipe.prior_std)
+    for layer, parts in zip(network.layers, network.split(stds), strict=True):
+        if recipe.prior == "fan-in" and isinstance(layer, Dense | Conv2d):
+            parts[0].mul_(_terms(layer) ** -0.5)
+    return stds
 
 
 def _optimiser(

@@ -176,7 +176,7 @@ def is_random(layer: Layer, bayesian: str) -> bool:
     return isinstance(layer, Dense) or (bayesian == "all" and isinstance(layer, Conv2d))
 
 
-def kl_divergence(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
+def kl_divergence(mean: Tensor, std: Tensor, prior_std: float | Tensor) -> Tensor:
     """KL(N(mean, std²) || N(0, s²)) with s = prior_std.
 
     Σ log(s / std) + (std² + mean²) / (2 s²) - 1/2 over the weights.

@@ -1,8 +1,8 @@
 """The zoo: networks of the paper and others, as recipes.
 
 Small ones are shipped trained, the rest one command away. A recipe is all that training needs: data
-set, architecture, hyper-parameters, seed. A trained posterior carries its recipe, test accuracy and
-training log in its notes.
+set, architecture, hyper-parameters, seed. A trained posterior carries its recipe, its scores on the
+test set and the training log in its notes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from bnncert.data import Dataset, load_inputs
+from bnncert.data import COUNTERPART, Dataset, at_hand, load_inputs
 from bnncert.errors import InputError
 from bnncert.importers import save_posterior
 from bnncert.model.network import Network, cnn, mlp
+from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Normal
-from bnncert.train import BayesByBackprop, Epoch, Robust, accuracy, train
-from bnncert.train.likelihood import likelihood
+from bnncert.train import BayesByBackprop, Epoch, Robust, Scores, score, train
 
 SHIPPED = "weights"  # folder of the trained files
 INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
@@ -212,20 +212,37 @@ def fit_recipe(
         raise InputError(
             f"posterior {str(path)!r} must be a .safetensors file in a folder that exists"
         )
-    (x, y), (test_x, test_y) = (
-        _examples(load_inputs(made.data, split), made.network) for split in ("train", "test")
-    )
-    own = likelihood(made.network, made.training)
+    examples, test = (load_inputs(made.data, split) for split in ("train", "test"))
+    x, y = _examples(examples, made.network)
+    _examples(test, made.network)  # what is wrong with it is said before the training, not after
     partial = path.with_suffix(".partial")
     trained = train(made.network, x, y, made.training, device, on_epoch, partial, begin)
+    posterior = trained.posterior
     notes = {
         "recipe": {"data": made.data} | asdict(made.training),
-        "accuracy": accuracy(made.network, trained.posterior.mean.to(device), test_x, test_y, own),
-        "std": float(trained.posterior.std[trained.posterior.std > 0].median()),
+        "std": float(posterior.std[posterior.std > 0].median()),
         "log": [asdict(epoch) for epoch in trained.history],
     }
-    save_posterior(path, made.network, trained.posterior, notes)
+    # Scores take a while: what interrupts them does not cost the training.
+    save_posterior(path, made.network, posterior, notes)
+    found = score_on(test, made.network, posterior, made.training, device)
+    notes |= {"accuracy": found.accuracy, "scores": asdict(found)}
+    save_posterior(path, made.network, posterior, notes)
     return notes
+
+
+def score_on(
+    data: Dataset,
+    network: Network,
+    posterior: Posterior,
+    training: BayesByBackprop,
+    device: str = "cpu",
+) -> Scores:
+    """Scores on a data set, told apart from its counterpart if it has one and that is at hand."""
+    x, y = _examples(data, network)
+    other = at_hand(COUNTERPART[data.name]) if data.name in COUNTERPART else None
+    images = None if other is None else other.x.reshape(-1, *network.input_shape)
+    return score(network, posterior, x, y, training, images, device)
 
 
 def posterior_path(name: str) -> Path:
@@ -272,10 +289,10 @@ def shipped_index() -> dict[str, dict[str, Any]]:
 def _examples(data: Dataset, network: Network) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs of the network's shape, and their classes or targets."""
     if data.y is None:
-        raise InputError(f"data set {data.name!r} came without labels; get it again")
+        raise InputError(f"data set {data.name!r} came without labels; add an array 'y'")
     if data.x[0].numel() != math.prod(network.input_shape):
         raise InputError(
-            f"inputs of {data.name!r} have shape {tuple(data.x.shape[1:])}, "
-            f"the network takes {network.input_shape}; choose another network or data set"
+            f"inputs have shape {tuple(data.x.shape[1:])}, the network takes "
+            f"{network.input_shape}; give matching inputs"
         )
     return data.x.reshape(len(data.x), *network.input_shape), data.y
