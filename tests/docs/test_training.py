@@ -1,5 +1,5 @@
-"""The page of training for certificates: every library's script runs by itself, and the bound in the
-loss makes certified what was not."""
+"""The page of training for certificates: every library's script runs by itself, and the bound in
+the loss makes certified what was not."""
 
 from __future__ import annotations
 

@@ -97,6 +97,19 @@ def test_the_dtype_is_the_modules(library: str) -> None:
     assert loss.item() == pytest.approx(exact.item(), rel=1e-5)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("library", "kind"), CASES)
+def test_the_device_is_the_modules(library: str, kind: str) -> None:
+    x, y = examples(kind)
+    known = robust_loss(build(library, kind), x, y, 0.02, std=given(library))
+    module = build(library, kind).cuda()
+    loss = robust_loss(module, x, y, 0.02, std=given(library))
+    loss.backward()
+    assert loss.device.type == "cuda"
+    assert loss.item() == pytest.approx(known.item(), rel=1e-9)
+    assert any(bool(leaf.grad.any()) for leaf in module.parameters() if leaf.grad is not None)
+
+
 def test_plain_layers_without_standard_deviations_are_not_random(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
