@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bnncert.posteriors import Posterior
     from bnncert.results.rows import Decision, Result, Status
     from bnncert.results.sequence import Decisions, Results
+    from bnncert.robust import robust_loss
 
 _NAMESPACES = ("importers", "layers", "posteriors")
 _ROOMS = {
@@ -62,6 +63,7 @@ _ROOMS = {
     "posteriors": "Posterior",
     "results.rows": "Decision Result Status",
     "results.sequence": "Decisions Results",
+    "robust": "robust_loss",
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
@@ -103,6 +105,7 @@ __all__ = [
     "output_interval",
     "posteriors",
     "read_certificate",
+    "robust_loss",
     "save_posterior",
 ]
 

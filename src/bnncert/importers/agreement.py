@@ -22,9 +22,7 @@ NO_SPREAD = -100.0  # exp and softplus of it are 4e-44
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
-def check_agreement(
-    module: nn.Module, reading: Reading, center: Tensor, spreads: Collection[str] = ()
-) -> None:
+def check_agreement(module: nn.Module, reading: Reading, center: Tensor) -> None:
     """An `InputError` where the network at `center` and the module at its means differ on a random
     input.
 
@@ -43,7 +41,7 @@ def check_agreement(
     reason = ""
     for dtype, tolerance in TOLERANCE.items():
         try:
-            found = _at_means(module, x.to(dtype), spreads)
+            found = _at_means(module, x.to(dtype), reading.spreads)
         except Exception as error:  # the module's own code, run in a way it may not be made for
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             continue

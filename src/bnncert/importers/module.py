@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.conventions import Convention, convention_of
-from bnncert.importers.reading import Dropout, Reading, Source
+from bnncert.importers.reading import Cast, Dropout, Reading, Source, exact
 from bnncert.importers.tracing import Step, View, chain, is_standard, own_parameters, refusal
 from bnncert.model.layers import (
     AvgPool2d,
@@ -49,7 +49,10 @@ ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
 
 
 def read(
-    module: nn.Module, input_shape: Sequence[int] | None = None, dropout: bool = False
+    module: nn.Module,
+    input_shape: Sequence[int] | None = None,
+    dropout: bool = False,
+    cast: Cast = exact,
 ) -> Reading:
     """The network that the module computes in evaluation mode.
 
@@ -68,7 +71,7 @@ def read(
         if isinstance(step.module, nn.BatchNorm1d | nn.BatchNorm2d):
             if not layers or not isinstance(layers[-1], Dense | Conv2d):
                 raise refusal(step, "has no Linear or Conv2d directly before it to be folded into")
-            layers[-1], sources[-1] = _fold(step, step.module, layers[-1], sources[-1])
+            layers[-1], sources[-1] = _fold(step, step.module, layers[-1], sources[-1], cast)
             dropouts = [
                 replace(each, normalised=True) if each.position == len(layers) else each
                 for each in dropouts
@@ -88,7 +91,8 @@ def read(
     _announce(steps, [] if dropout else dropouts)
     network = Network(first, tuple(layers))
     ordered = [part[letter] for part in sources for letter in "Wb" if letter in part]
-    return Reading(network, dict(zip(network.parameters, ordered, strict=True)), tuple(dropouts))
+    named = dict(zip(network.parameters, ordered, strict=True))
+    return Reading(network, named, tuple(dropouts), cast)
 
 
 def _without_softmax(steps: list[Step]) -> list[Step]:
@@ -264,7 +268,11 @@ def _convolution(step: Step, inputs: int, outputs: int, bias: bool) -> Conv2d:
 
 
 def _fold(
-    step: Step, norm: nn.BatchNorm1d | nn.BatchNorm2d, layer: Weighted, sources: dict[str, Source]
+    step: Step,
+    norm: nn.BatchNorm1d | nn.BatchNorm2d,
+    layer: Weighted,
+    sources: dict[str, Source],
+    cast: Cast,
 ) -> tuple[Layer, dict[str, Source]]:
     """The layer and the normalisation after it as one layer."""
     if norm.running_mean is None or norm.running_var is None:
@@ -274,10 +282,11 @@ def _fold(
         raise refusal(
             step, f"normalises {norm.num_features} features and does not fit the layer before it"
         )
-    mean = norm.running_mean.detach().cpu().double()
-    variance = norm.running_var.detach().cpu().double()
-    gamma = torch.ones_like(mean) if norm.weight is None else norm.weight.detach().cpu().double()
-    beta = torch.zeros_like(mean) if norm.bias is None else norm.bias.detach().cpu().double()
+    # Clones: a training step writes into the statistics, before or after gradients go back.
+    mean = cast(norm.running_mean).clone()
+    variance = cast(norm.running_var).clone()
+    gamma = torch.ones_like(mean) if norm.weight is None else cast(norm.weight)
+    beta = torch.zeros_like(mean) if norm.bias is None else cast(norm.bias)
 
     scale = gamma / (variance + norm.eps).sqrt()
     bias = sources.get("b", Source(None, (outputs,)))

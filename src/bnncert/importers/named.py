@@ -126,7 +126,7 @@ def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:
 
 
 def refuse_bayesian(reading: Reading) -> None:
-    if any(source.spread is not None for source in reading.sources.values()):
+    if reading.spreads:
         raise InputError(
             "the module has Bayesian layers, with a posterior of their own; read it with from_torch"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +16,18 @@ from bnncert.model.layers import Shape
 from bnncert.model.network import Network
 
 Values: TypeAlias = Mapping[str, Tensor]
+Cast: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def exact(value: Tensor) -> Tensor:
+    """For certificates: in float64, on the CPU, and what happens to the module later is nothing to
+    it."""
+    return value.detach().cpu().double()
+
+
+def live(value: Tensor) -> Tensor:
+    """For training: the module's own tensor, which gradients reach."""
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +59,20 @@ class Dropout:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A network, and the source of each of its parameters, as `Network.parameters` names them."""
+    """A network, and the source of each of its parameters, as `Network.parameters` names them.
+
+    `cast` is how the tensors of the module are taken, those of what was folded too.
+    """
 
     network: Network
     sources: dict[str, Source]
     dropouts: tuple[Dropout, ...] = ()
+    cast: Cast = exact
+
+    @property
+    def spreads(self) -> list[str]:
+        """The names of the tensors that conventions turn into standard deviations."""
+        return [source.spread for source in self.sources.values() if source.spread is not None]
 
     def flat(self, values: Values, shift: bool = True) -> Tensor:
         """Tensors [..., *shape] by the module's names as one vector [..., size].
@@ -67,7 +88,7 @@ class Reading:
 
     def _flat(self, values: Values, shift: bool, absolute: bool) -> Tensor:
         parts = {
-            name: _scaled(source, _tensor(values, source), shift, absolute)
+            name: _scaled(source, self.cast(_tensor(values, source)), shift, absolute)
             for name, source in self.sources.items()
             if source.name is not None
         }
@@ -88,7 +109,7 @@ def _tensor(values: Values, source: Source) -> Tensor:
             f"there are no values for the module's tensor {name!r}; "
             "name every parameter as the module does"
         )
-    value = values[name].detach().cpu()
+    value = values[name]
     if (
         tuple(value.shape[max(value.dim() - rank, 0) :]) != source.shape
         or not value.is_floating_point()
@@ -97,7 +118,7 @@ def _tensor(values: Values, source: Source) -> Tensor:
             f"values for {name!r} are {value.dtype} of shape {tuple(value.shape)}; "
             f"give floating-point numbers of shape {source.shape}"
         )
-    return value.double()
+    return value
 
 
 def _scaled(source: Source, value: Tensor, shift: bool, absolute: bool) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
-from bnncert.importers.reading import Reading, Source, Values
+from bnncert.importers.reading import Cast, Reading, Source, Values
 from bnncert.importers.tracing import own_parameters
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
@@ -42,14 +42,13 @@ def from_torch(
     """
     reading = read(module, input_shape)
     posterior = posterior_of(reading, own_parameters(module), std)
-    spreads = [source.spread for source in reading.sources.values() if source.spread is not None]
-    check_agreement(module, reading, posterior.mean, spreads)
+    check_agreement(module, reading, posterior.mean)
     return reading.network, posterior
 
 
 def posterior_of(reading: Reading, tensors: Values, std: Std | None = None) -> Normal:
     """N(mean, std²) from tensors by the names in the reading."""
-    sources = [source for source in reading.sources.values() if source.name is not None]
+    sources = _named(reading)
     given = _given(sources, std)
     certain = [
         str(source.name)
@@ -61,11 +60,26 @@ def posterior_of(reading: Reading, tensors: Values, std: Std | None = None) -> N
             f"{', '.join(certain)}: no standard deviation, taken as certain; give std=...",
             stacklevel=3,
         )
+    return Normal(*moments(reading, tensors, std))
+
+
+def moments(reading: Reading, tensors: Values, std: Std | None = None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation [size] as the reading casts them; gradients pass if it does."""
+    sources = _named(reading)
+    given = _given(sources, std)
+    mean = reading.flat(tensors)
     stds = {
-        str(source.name): _std(source, tensors, given.get(str(source.name), 0.0))
+        str(source.name): _std(source, tensors, given.get(str(source.name), 0.0), reading.cast).to(
+            mean
+        )
         for source in sources
     }
-    return Normal(reading.flat(tensors), reading.flat(stds, shift=False))
+    return mean, reading.flat(stds, shift=False)
+
+
+def _named(reading: Reading) -> list[Source]:
+    """Without the biases that a batch normalisation brought."""
+    return [source for source in reading.sources.values() if source.name is not None]
 
 
 def parameterisation(reading: Reading) -> dict[str, str]:
@@ -105,13 +119,14 @@ def _given(sources: Sequence[Source], std: Std | None) -> Mapping[str, float | T
     return std
 
 
-def _std(source: Source, tensors: Values, given: float | Tensor) -> Tensor:
+def _std(source: Source, tensors: Values, given: float | Tensor, cast: Cast) -> Tensor:
     if source.convention is not None:
         spread = tensors.get(str(source.spread))
         if spread is None or not spread.is_floating_point():
             raise InputError(f"{source.spread!r} is missing or holds no floating-point numbers")
-        return source.convention.std(spread.detach().cpu().double())
-    value = torch.as_tensor(given, dtype=torch.float64).detach().cpu()
+        return source.convention.std(cast(spread))
+    value = given if isinstance(given, Tensor) else torch.as_tensor(given, dtype=torch.float64)
+    value = cast(value)
     if value.dim() and tuple(value.shape) != source.shape:
         raise InputError(
             f"std of {source.name!r} has shape {tuple(value.shape)}; "

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from bnncert.errors import InputError
 from bnncert.model.network import Network
-from bnncert.train.recipe import BayesByBackprop
 
 RIGHT = 2  # standard deviations of the noise that a number may be off and still count as right
 
@@ -99,11 +98,12 @@ class Gaussian:
 Likelihood: TypeAlias = Categorical | Gaussian
 
 
-def likelihood(network: Network, recipe: BayesByBackprop) -> Likelihood:
-    if recipe.noise_std is None:
+def likelihood(network: Network, noise_std: float | None) -> Likelihood:
+    """Of classes, or of a regression where there is noise."""
+    if noise_std is None:
         return Categorical(network.outputs)
     if network.outputs != 1:
         raise InputError(
             f"noise_std makes a regression of one output, the network has {network.outputs}"
         )
-    return Gaussian(recipe.noise_std)
+    return Gaussian(noise_std)

@@ -60,7 +60,7 @@ def train(
     A robust recipe keeps the last examples, at most VALIDATION, out of the training: they say how
     much is certified as it goes.
     """
-    own = likelihood(network, recipe)
+    own = likelihood(network, recipe.noise_std)
     check_network(network, recipe)
     check_examples(network, x, y, own)
     if begin is not None and begin.mean.shape != (network.size,):
@@ -124,7 +124,11 @@ def _judged(
         weighing = run.q.weighing(x[:STATISTICS])
         network = weighing.network
         share = certified_share(
-            network, weighing.layers(), *validation, likelihood(network, recipe), recipe.robust
+            network,
+            weighing.layers(),
+            *validation,
+            likelihood(network, recipe.noise_std),
+            recipe.robust,
         )
     return replace(epoch, certified=float(share))
 
@@ -193,7 +197,7 @@ def _step(
     Returns the fit, nll, kl and accuracy it started from.
     """
     weighing = run.q.weighing(x)
-    own = likelihood(weighing.network, recipe)
+    own = likelihood(weighing.network, recipe.noise_std)
     if recipe.robust is None or not bounded:
         outputs = weighing.sample_outputs(x, run.q.noise, kernels=recipe.robust is not None)
         fit = nll = own.nll(outputs, y)

@@ -80,7 +80,7 @@ def score(
 
     other: inputs of another data set [M, *input_shape], which classes are told apart from.
     """
-    own = likelihood(network, recipe)
+    own = likelihood(network, recipe.noise_std)
     check_examples(network, x, y, own)
     judged = _Judged(network, posterior, device)
     with arithmetic(fast=False):

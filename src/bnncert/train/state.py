@@ -87,7 +87,7 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
 
 def prior_stds(network: Network, recipe: BayesByBackprop) -> Tensor:
     """The prior's standard deviation of every weight [size]: `recipe.prior` and its prior_std."""
-    stds = torch.full((network.size,), recipe.prior_std)
+    stds = torch.full((network.size,), recipe.prior_std, dtype=torch.float32)
     for layer, parts in zip(network.layers, network.split(stds), strict=True):
         if recipe.prior == "fan-in" and isinstance(layer, Dense | Conv2d):
             parts[0].mul_(_terms(layer) ** -0.5)
