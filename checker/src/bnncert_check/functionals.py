@@ -150,6 +150,31 @@ def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
     return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
 
 
+def stands_alone(traced: Trace) -> bool:
+    """Whether the last layer has a bound of its own, from the box of what it reads: there is such a
+    box, and no noise is shared with other layers."""
+    step = traced.steps[-1]
+    return (
+        isinstance(step, NoisyStep)
+        and isinstance(step.layer, Dense)
+        and step.region is None
+        and step.factors is None
+    )
+
+
+def last_layer(traced: Trace, rows: Array) -> Functional:
+    """m from below and L from above of rows·(last step's output) for every input of the layer in
+    its box: the layer alone, with that box as its region."""
+    step = traced.steps[-1]
+    assert isinstance(step, NoisyStep)
+    h = step.h
+    box = Region("box", h.lower, 0.0, h.lower, h.upper)
+    none = np.zeros(len(rows))
+    tally = Tally(none, none, np.zeros((len(rows), 0)), np.zeros((len(rows), 0)))
+    pulled, tally = _pull(replace(step, region=box), rows, tally)
+    return conclude(replace(traced, region=box), pulled, tally)
+
+
 def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
     """Of the neurons of an image that layer k gives, and of their negatives, from the nearest
     intervals alone.

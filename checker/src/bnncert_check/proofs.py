@@ -26,8 +26,10 @@ from bnncert_check.functionals import (
     Trace,
     conclude,
     functional,
+    last_layer,
     local,
     noisy,
+    stands_alone,
     walk,
 )
 from bnncert_check.layers import (
@@ -84,12 +86,27 @@ def failure(
     """An upper bound of the probability that some row is not positive somewhere on the region."""
     traced, ends = _trace(model, posterior, region, proof)
     (value, lipschitz), total = _rows(traced, rows, offsets, proof), _charge(ends, proof)
+    alone = _last_layer(traced, rows, offsets)
     for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
         if r in proof.trees:
             total += _tree_failure(traced, rows[r], offsets[r], proof, proof.trees[r])
         else:
-            total += _row_failure(m, L)
+            total += _least(_row_failure(m, L), _row_failure(*(float(part[r]) for part in alone)))
     return total
+
+
+def _last_layer(traced: Trace, rows: Array, offsets: Array) -> Functional:
+    """The rows by the last layer alone, where that says anything."""
+    if not stands_alone(traced):
+        return np.full(len(rows), -np.inf), np.zeros(len(rows))
+    value, lipschitz = last_layer(traced, rows)
+    return down(value + offsets), lipschitz
+
+
+def _least(first: arb, second: arb) -> arb:
+    """The smaller of two upper bounds of the same probability; where that is not certain, the
+    first."""
+    return second if second < first else first
 
 
 def functionals(
@@ -292,11 +309,12 @@ def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
 
 def _neurons(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Functional, Functional]:
     """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector,
-    else without, or with where the proof says so.
+    and by its layer alone; else without, or with where the proof says so.
 
     Of two functionals that one is used whose end is the better: a choice that depends on nothing
     random. An end that cannot fail is not given up for a rounding.
     """
+    alone = False
     if layer.is_image:
         sides, flags = (
             local(traced, len(traced.steps) - 1),
@@ -304,11 +322,14 @@ def _neurons(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Functio
         )
         chosen = np.flatnonzero(flags)
     else:
+        alone = stands_alone(traced)
         unknown, chosen = np.full(layer.outputs, -np.inf), np.arange(layer.outputs)
         sides = (unknown, np.zeros_like(unknown)), (unknown.copy(), np.zeros_like(unknown))
     for rows, places in unit_rows(chosen, layer.outputs, traced.network):
         for (value, lipschitz), sign in zip(sides, (1.0, -1.0), strict=True):
             m, slope = functional(traced, sign * rows)
+            if alone:
+                value[places], lipschitz[places] = last_layer(traced, sign * rows)
             sure = (lipschitz[places] == 0) & np.isfinite(value[places])
             least = np.where(sure, value[places] + NOTICED * np.abs(value[places]), value[places])
             better = m - proof.t * slope > least - proof.t * lipschitz[places]

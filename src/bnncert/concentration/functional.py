@@ -147,6 +147,28 @@ def bytes_a_row(traced: Trace) -> int:
     return 8 * WORKING_TENSORS * len(traced.region) * most * max(1, rank)
 
 
+def stands_alone(step: Step) -> bool:
+    """Whether a layer has a bound of its own, from the box of what it reads: there is such a box,
+    and no noise is shared with other layers."""
+    return isinstance(step, NoisyLinear) and step.region is None and step.noise.factor is None
+
+
+def last_layer(traced: Trace, rows: Tensor) -> Functional:
+    """The functionals of rows·(last step's output), for what it reads anywhere in its box: the
+    layer alone, with that box as its region.
+
+    Where radii are large, boxes can say more than relaxations through all layers do.
+    """
+    step = traced.steps[-1]
+    if not isinstance(step, NoisyLinear):
+        raise TypeError("only a linear layer stands alone")
+    h = step.h.reshape(len(traced.region), -1)
+    region = Region((h.lower + h.upper) / 2, h, "box", traced.region.eps)
+    none = torch.zeros(1, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    (pulled,), tally = replace(step, region=region).pull(rows, Tally(none, none))
+    return conclude(replace(traced, region=region, steps=[step]), pulled, tally)
+
+
 def local(traced: Trace, k: int) -> Functional:
     """The functionals of z_i, then of -z_i, z what layer k gives, from the nearest boxes alone.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from bnncert.bounds.linear import has_rows
 from bnncert.bounds.steps import ActivationStep
 from bnncert.concentration.functional import WORKING_TENSORS, Functional, Trace
-from bnncert.concentration.slopes import evaluate, optimise
+from bnncert.concentration.slopes import evaluate, optimise, strongest
 from bnncert.concentration.tails import probability, row_failures
 from bnncert.concentration.trace import Prefix, prefix, trace
 from bnncert.evidence.concentration import Proof
@@ -114,7 +114,7 @@ def _best_threshold(problem: Problem, posterior: Gaussian, known: Prefix) -> Ten
             break
         part = spec[going]
         traced = trace(network, posterior, part.region, t, known[going])
-        rows = evaluate(traced, part, {})
+        rows = strongest(traced, part, evaluate(traced, part, {}))
         found = probability(traced.charge, rows)
         better = found > best[going, 0]
         best[going[better]] = torch.stack([found, torch.full_like(found, t)], 1)[better]
@@ -147,13 +147,15 @@ def _prove_at(
     proofs = proofs_of(traced, plain.tolist(), t)
     if effort < 1:
         return proofs
-    failing = row_failures(evaluate(traced, spec, {})).sum(1) > DECIDED
+    plain_rows = strongest(traced, spec, evaluate(traced, spec, {}))
+    failing = row_failures(plain_rows).sum(1) > DECIDED
     open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
     if len(open_inputs) == 0:
         return proofs
     part = spec[open_inputs]
     again = trace(problem.network, posterior, part.region, t, known[open_inputs])
     slopes, rows = optimise(again, part)
+    rows = strongest(again, part, rows)
     chosen = {k: slope.cpu() for k, slope in slopes.items()}
     found = probability(again.charge, rows).tolist()
     for i, (name, value) in enumerate(zip(open_inputs.tolist(), found, strict=True)):

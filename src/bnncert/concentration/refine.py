@@ -27,7 +27,7 @@ from bnncert.concentration.common import MOST_LEAVES, WORTH, applies, common_fai
 from bnncert.concentration.domains import Domains, Tightened, halves, roots, tighten, whole
 from bnncert.concentration.nodes import Nodes, tree_of
 from bnncert.concentration.proof import GRADIENTS, bytes_a_row_each, proofs_of
-from bnncert.concentration.slopes import evaluate
+from bnncert.concentration.slopes import evaluate, strongest
 from bnncert.concentration.tails import row_failures
 from bnncert.concentration.trace import trace
 from bnncert.evidence.concentration import Common, Proof
@@ -119,7 +119,8 @@ class _Search:
         self.traced = trace(problem.network, posterior, spec.region, self.t)
         self.plain_proofs = proofs_of(self.traced, [0.0] * len(problem), 0.0)
         self.base = roots(problem, posterior.mean, self.traced)
-        self.plain = row_failures(evaluate(self.traced, spec, {}))
+        rows = strongest(self.traced, spec, evaluate(self.traced, spec, {}))
+        self.plain = row_failures(rows)
 
         self.points = spec.region.center.clone()
         self.margins = problem.margins(posterior.mean).amin(1)

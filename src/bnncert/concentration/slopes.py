@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from bnncert.bounds.steps import ActivationStep
 from bnncert.bounds.walk import Step
 from bnncert.concentration.ascent import Climbing, climb
-from bnncert.concentration.functional import Functional, Trace, bent_steps, functional, with_offsets
+from bnncert.concentration.functional import (
+    Functional,
+    Trace,
+    bent_steps,
+    functional,
+    last_layer,
+    stands_alone,
+    with_offsets,
+)
+from bnncert.concentration.tails import row_failures
 from bnncert.model.specification import Specification
 
 ITERATES = 21
@@ -50,6 +60,19 @@ def evaluate(traced: Trace, spec: Specification, slopes: Mapping[int, Tensor]) -
     """The functional of the specification's rows, with other lower slopes at the given steps."""
     steps = [_with_slope(step, slopes.get(k)) for k, step in enumerate(traced.steps)]
     return with_offsets(functional(replace(traced, steps=steps), spec.rows), spec.offsets)
+
+
+def strongest(traced: Trace, spec: Specification, rows: Functional) -> Functional:
+    """Of each row the functional that fails less: the given one, or that of the last layer alone.
+
+    Which one that is depends on nothing random.
+    """
+    if not stands_alone(traced.steps[-1]):
+        return rows
+    alone = with_offsets(last_layer(traced, spec.rows), spec.offsets)
+    better = row_failures(alone) < row_failures(rows)
+    value = torch.where(better, alone.value, rows.value)
+    return Functional(value, torch.where(better, alone.lipschitz, rows.lipschitz))
 
 
 def _with_slope(step: Step, slope: Tensor | None) -> Step:

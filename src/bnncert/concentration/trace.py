@@ -19,7 +19,14 @@ from bnncert.bounds.interval import range_of
 from bnncert.bounds.linear import has_rows, worth_rows
 from bnncert.bounds.steps import JoinStep, step_of
 from bnncert.bounds.walk import Step
-from bnncert.concentration.functional import Functional, Trace, by_rows, local, one_layer
+from bnncert.concentration.functional import (
+    Functional,
+    Trace,
+    by_rows,
+    local,
+    one_layer,
+    stands_alone,
+)
 from bnncert.concentration.noise import Noise, layer_noises, weights_and_bias
 from bnncert.concentration.steps import NoisyLinear
 from bnncert.model.activations import ACTIVATIONS
@@ -139,7 +146,10 @@ def _neurons(
     step = traced.steps[k]
     shape = traced.network.shapes[k + 1]
     if len(shape) == 1:
-        return known or _of_vector(traced), None
+        found = known or _of_vector(traced)
+        if not isinstance(step, NoisyLinear) or not stands_alone(step):
+            return found, None
+        return _better(one_layer(step), found, t), None
     terms = _terms(traced, k)
     if any(term.noise.factor is not None for term in terms):
         everyone = torch.ones(len(t), math.prod(shape), dtype=torch.bool, device=t.device)
