@@ -306,7 +306,7 @@ def test_a_robust_regression() -> None:
         robust=Robust(0.01, clip=None),
     )  # fmt: skip
     trained = train(network, x, y, recipe)
-    own = likelihood(network, recipe)
+    own = likelihood(network, recipe.noise_std)
     assert accuracy(network, trained.posterior.mean, x, y, own) > 0.95
     last = trained.history[-1]
     assert last.certified is not None

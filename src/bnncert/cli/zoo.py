@@ -24,27 +24,26 @@ def register(app: typer.Typer) -> None:
 
 def zoo_list() -> None:
     """Every network, its data and accuracy, and whether it is at hand."""
-    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
     from bnncert.zoo.recipes import ZOO, shipped_index, trained_path
 
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
-    for name in ("name", "data", "paper", "accuracy", "σ", "at hand", "about"):
+    # Narrow enough for 80 columns.
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("name", "data", "paper", "correct", "σ", "at hand", "about"):
         table.add_column(
-            name, justify="right" if name in ("paper", "accuracy", "σ") else "left", no_wrap=True
+            name, justify="right" if name in ("paper", "correct", "σ") else "left", no_wrap=True
         )
     shipped = shipped_index()
     for name, made in ZOO.items():
         known = shipped.get(name)
         trained = trained_path(name).is_file()
-        measured = (
-            (f"{100 * known['accuracy']:.2f} %", f"{known['std']:.1g}") if known else ("–", "–")
-        )
+        correct, std = (known["accuracy"], f"{known['std']:.1g}") if known else (None, "–")
+        right = "–" if correct is None else f"{100 * correct:.2f} %"  # a regression has none
         place = "shipped" if known else "trained" if trained else "–"
         paper = "–" if made.paper is None else f"{made.paper:g} %"
-        table.add_row(name, made.data, paper, *measured, place, made.about)
+        table.add_row(name, made.data, paper, right, std, place, made.about)
     Console().print(table)
 
 
