@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bnncert.data import load_inputs
+from bnncert.errors import InputError
 from bnncert.experiments.plots import draw_trade
 from bnncert.experiments.run import Cell, Experiment, Row, Setting
 from bnncert.experiments.subjects import Subject, certified
@@ -121,7 +122,8 @@ def _trained(recipe: BayesByBackprop, setting: Setting) -> tuple[Subject, Scores
 def _digits(split: str) -> tuple[Tensor, Tensor]:
     """Images [N, 64] and their classes."""
     data = load_inputs("digits", split)
-    assert data.y is not None
+    if data.y is None:
+        raise InputError("the digits have no classes")
     return data.x.reshape(-1, 64), data.y
 
 
