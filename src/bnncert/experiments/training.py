@@ -2,7 +2,7 @@
 weight of the divergence and the prior make of one small network, trained on the digits from
 nothing.
 
-κ = 0 is the ELBO alone, on the same images in the same order. The radius of the training,
+κ = 0 is the ELBO alone, on the same images, its KL weight rising alike. The radius of the training,
 `train_eps`, is not the one that is certified, `eps`.
 """
 
