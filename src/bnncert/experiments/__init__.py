@@ -18,6 +18,7 @@ from bnncert.experiments.runtime import RUNTIME
 from bnncert.experiments.sigma import SIGMA
 from bnncert.experiments.size import SIZE
 from bnncert.experiments.table1 import TABLE1
+from bnncert.experiments.training import TRAINING
 
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": TABLE1,
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "sigma": SIGMA,
     "size": SIZE,
     "noise": NOISE,
+    "training": TRAINING,
     "cnn": CNN,
 }
 ALL = tuple(name for name in EXPERIMENTS if name != "cnn")

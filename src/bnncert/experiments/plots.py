@@ -159,6 +159,44 @@ def draw_intervals(
     return figure
 
 
+def draw_trade(
+    lines: Mapping[str, Sequence[tuple[float, float, float]]],
+    labels: tuple[str, str, str],
+    panels: tuple[str, str],
+    title: str,
+) -> Figure:
+    """One colour per name and its points (setting, x, y), x and y in percent, y at most x.
+
+    On the left y against x: hollow the first points, the others larger with the setting. On the
+    right both against the setting, x broken. `labels` are those of setting, x and y.
+    """
+    figure = Figure(figsize=(8.6, 4.2), layout="constrained")
+    trade, course = figure.subplots(1, 2, sharey=True)
+    for colour, (name, points) in zip(OTHERS, lines.items(), strict=False):
+        settings, across, up = zip(*points, strict=True)
+        sizes = range(20, 20 * len(points), 20)
+        trade.plot(across, up, color=colour, lw=1.2, alpha=0.45)
+        trade.scatter(across[:1], up[:1], 48, color="white", ec=colour, lw=1.8, zorder=3)
+        trade.scatter(across[1:], up[1:], sizes, color=colour, ec="white", lw=0.6, zorder=3)
+        course.plot(settings, across, "--", color=colour, lw=1.2)
+        course.plot(settings, up, color=colour, lw=1.8, label=name)
+        course.scatter(settings[:1], up[:1], 48, color="white", ec=colour, lw=1.8, zorder=3)
+        course.scatter(settings[1:], up[1:], 24, color=colour, zorder=3)
+    low, high = trade.get_xlim()
+    trade.plot((low, high), (low, high), "--", color=INK, lw=1.2, label=f"{labels[1]}, the limit")
+    trade.set(xlim=(low, high), ylim=(-4, 104), xlabel=f"{labels[1]}, %", ylabel=f"{labels[2]}, %")
+    ticks = sorted({point[0] for points in lines.values() for point in points})
+    course.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    course.set_xlabel(labels[0])
+    for axis, panel in zip((trade, course), panels, strict=True):
+        axis.set_title(panel, fontsize=10)
+        axis.grid(color="#e6e6e6", lw=0.8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=11)
+    figure.legend(loc="outside lower center", ncols=len(lines) + 1, frameon=False, fontsize=9)
+    return figure
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """The figure as PATH.svg and PATH.png, the same bytes for the same rows."""
     # panels of equal aspect find their place in the second pass only
