@@ -155,7 +155,7 @@ ZOO: dict[str, Recipe] = {
     "digits-robust": Recipe(
         mlp(64, 64, 10),
         "digits",
-        _certifiable(0.025, 1.0, epochs=200, batch_size=50, learning_rate=1e-2, tau=3.0),
+        _certifiable(0.05, 1.0, epochs=100, batch_size=64, learning_rate=1e-2, kappa=0.8),
         about="KL 1",
     ),
     "boston-robust": Recipe(
