@@ -117,7 +117,7 @@ def test_train_a_regression(run: Run, tmp_path: Path) -> None:
         "--out", path,
     )  # fmt: skip
     assert (code, error) == (0, "")
-    assert "targets within 2 noise std at the mean" in text
+    assert "RMSE at the mean" in text
     notes = notes_of(path)
     assert load_posterior(path)[0] == mlp(1, 8, 1)
     assert notes["recipe"]["robust"]["clip"] is None
