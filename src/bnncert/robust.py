@@ -20,9 +20,11 @@ from bnncert.posteriors.independent import Normal
 from bnncert.train.examples import check_examples
 from bnncert.train.likelihood import likelihood
 from bnncert.train.objective import ball, worst_nll
+from bnncert.train.recipe import check_clip
 
-# What a module was read as when it was last run and compared: once is enough for a training.
-_compared: WeakKeyDictionary[nn.Module, Network] = WeakKeyDictionary()
+# What a module was read as, and what reading does not see of it, when it was last run and compared:
+# once is enough for a training.
+_compared: WeakKeyDictionary[nn.Module, tuple[Network, list[int]]] = WeakKeyDictionary()
 
 
 def robust_loss(
@@ -64,13 +66,15 @@ def robust_loss(
     >>> model[0].weight.grad.shape
     torch.Size([3, 2])
     """
-    _check(eps, t, tau, noise_std, y)
+    _check(eps, clip, t, tau, noise_std, x, y)
     reading = read(model, x.shape[1:], cast=live)
     network = reading.network
     mean, spread = moments(reading, own_parameters(model), std)
-    if _compared.get(model) != network:
-        check_agreement(model, reading, Normal(exact(mean), exact(spread)).mean)
-        _compared[model] = network
+    _check_weights(mean, spread)
+    compared = network, _overrides(model)
+    if _compared.get(model) != compared:
+        check_agreement(model, reading, exact(mean))
+        _compared[model] = compared
 
     own = likelihood(network, noise_std)
     check_examples(network, x, y, own)
@@ -90,9 +94,35 @@ def _layers(network: Network, mean: Tensor, std: Tensor) -> Weights:
     ]
 
 
-def _check(eps: float, t: float | None, tau: float, noise_std: float | None, y: Tensor) -> None:
+def _overrides(model: nn.Module) -> list[int]:
+    """Of what changes a forward without a trace in names and types: hooks, by their numbers, and
+    functions that were put in the place of a class's forward."""
+    found = list[int]()
+    for module in model.modules():
+        found += [*module._forward_hooks, *module._forward_pre_hooks]
+        found += [id(module.__dict__["forward"])] if "forward" in module.__dict__ else []
+    return found
+
+
+def _check_weights(mean: Tensor, std: Tensor) -> None:
+    """As a posterior's are, at every call: training may take them anywhere."""
+    Normal(mean.detach().double(), std.detach().double())
+
+
+def _check(
+    eps: float,
+    clip: tuple[float, float] | None,
+    t: float | None,
+    tau: float,
+    noise_std: float | None,
+    x: Tensor,
+    y: Tensor,
+) -> None:
     if not 0 <= eps < math.inf:
         raise InputError(f"eps is {eps}; give a radius of at least 0")
+    check_clip(clip)
+    if x.is_complex() or y.is_complex():
+        raise InputError("inputs and targets must be real numbers; some are complex")
     if t is not None and not 0 < t < math.inf:
         raise InputError(f"t is {t}; give a positive number, or leave it out")
     if not 0 <= tau < math.inf:

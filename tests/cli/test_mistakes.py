@@ -237,6 +237,16 @@ WRONG = {
     "bad output": (["train", "--data", "digits", "--out", "p.npz"], ".safetensors"),
     "targets as classes": (["train", "--data", "targets"], "are no classes; give --noise-std"),
     "no noise": (["train", "--data", "targets", "--noise-std", 0], "noise_std is 0.0; give a"),
+    "training beyond float32": (
+        ["train", "--learning-rate", 1e300],
+        "learning_rate is 1e+300; training is in float32, give 1e-15 to 1e+15",
+    ),
+    "training into a folder": (["train", "--out", "folder"], "must be a .safetensors file"),
+    "identifiers as classes": (
+        ["train", "--data", "identifiers"],
+        "has a label 1000000000; number classes from 0 to at most 65535",
+    ),
+    "training for one class": (["train", "--data", "one_class"], "one class is always right"),
     "train without labels": (["train", "--data", "no_label"], "have no labels"),
     "score nothing": (["score", "nope.npz", "--data", "x"], "'nope.npz' does not exist"),
     "score on nothing": (["score", "p"], "does not say what it was trained on; give --data"),
@@ -256,6 +266,14 @@ WRONG = {
     "score under a point": (
         ["score", "p", "--data", "x", "--prior-std", 0],
         "prior_std is 0.0; give a positive number",
+    ),
+    "score under a prior beyond float32": (
+        ["score", "p", "--data", "x", "--prior-std", 1e300],
+        "prior_std is 1e+300; training is in float32",
+    ),
+    "score under nearly a point": (
+        ["score", "p", "--data", "x", "--prior-std", 1e-300],
+        "prior_std is 1e-300; training is in float32",
     ),
     "score too many": (["score", "p", "--data", "x", "--select", "0:99"], "10 inputs"),
     "score elsewhere": (["score", "p", "--data", "x", "--device", "tpu"], "'tpu' is not known"),

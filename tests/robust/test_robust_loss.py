@@ -196,13 +196,61 @@ def asked(module: nn.Module, **changes: Any) -> Tensor:
         ({"y": torch.zeros(7).long()}, r"labels have shape \(7,\) for 8 inputs"),
         ({"x": torch.rand(8, 3)}, r"module '0' \(Linear\) does not fit"),
         ({"x": torch.full((8, 2), math.nan)}, "inputs hold NaN or infinity"),
+        ({"x": torch.ones(8, 2, dtype=torch.complex64)}, "must be real numbers"),
+        ({"y": torch.ones(8, dtype=torch.complex64)}, "must be real numbers"),
+        ({"clip": (1.0, 0.0)}, r"clip is \(1.0, 0.0\); give the least and the largest input"),
+        ({"clip": (math.nan, 1.0)}, "clip is"),
+        ({"clip": (0.0, 0.5, 1.0)}, "clip is"),
         ({"std": -0.1}, "negative"),
+        ({"std": math.nan}, "'std' holds NaN or infinity"),
         ({"std": {"1.weight": 0.1}}, r"std names '1\.weight'; parameters that take one are"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
+    module = build("plain", "dense")
     with pytest.raises(InputError, match=message):
-        asked(build("plain", "dense"), **changes)
+        asked(module, **changes)
+    asked(module)
+    with pytest.raises(InputError, match=message):  # what was taken once changes nothing
+        asked(module, **changes)
+
+
+def test_weights_without_a_value_are_no_posterior() -> None:
+    module = build("plain", "dense")
+    asked(module)
+    with torch.no_grad():
+        module[0].weight[0, 0] = math.nan
+    with pytest.raises(InputError, match="'mean' holds NaN or infinity"):
+        asked(module)
+    for read in (asked, lambda module: from_torch(module, std=0.1)):
+        with pytest.raises(InputError, match="on the meta device, where weights have no values"):
+            read(build("plain", "dense").to("meta"))
+
+
+def test_one_class_is_none() -> None:
+    with pytest.raises(InputError, match="one class is always right"):
+        asked(nn.Linear(2, 1), y=torch.zeros(8).long())
+
+
+def doubled(module: nn.Sequential) -> None:
+    forward = module[0].forward
+    module[0].forward = lambda x: 2 * forward(x)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: module[0].register_forward_hook(lambda _, __, output: 2 * output),
+        lambda module: module[2].register_forward_pre_hook(lambda _, inputs: (2 * inputs[0],)),
+        doubled,
+    ],
+)
+def test_what_names_and_types_do_not_show_is_seen_later_too(change: Any) -> None:
+    module = build("plain", "dense")
+    asked(module)
+    change(module)
+    known = refusal(lambda: from_torch(module, std=0.0))
+    assert refusal(lambda: asked(module)) == known
 
 
 def refusal(call: Any) -> str:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from bnncert.zoo.recipes import Recipe
 
 
+MOST_CLASSES = 2**16  # a larger label is an identifier, not a class
+
+
 def register(app: typer.Typer) -> None:
     app.command()(train)
 
@@ -168,7 +171,7 @@ def train(
 
 
 def posterior_path(out: Path) -> None:
-    if out.suffix != ".safetensors" or not out.parent.is_dir():
+    if out.suffix != ".safetensors" or not out.parent.is_dir() or out.is_dir():
         raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
 
 
@@ -209,6 +212,11 @@ def _architecture(
         if labels.is_floating_point():
             raise InputError(f"targets of {examples.name!r} are no classes; give --noise-std")
         outputs = int(labels.max()) + 1
+        if outputs > MOST_CLASSES:
+            raise InputError(
+                f"{examples.name!r} has a label {outputs - 1}; "
+                f"number classes from 0 to at most {MOST_CLASSES - 1}"
+            )
     widths = None if hidden is None else whole_numbers(hidden, "--hidden")
     if name == "mlp":
         if convolutions is not None:

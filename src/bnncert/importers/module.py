@@ -60,6 +60,11 @@ def read(
     where a convolution or a pool comes first. Dropouts are left out, with a warning unless
     `dropout` says that the caller puts them back.
     """
+    if any(value.is_meta for value in own_parameters(module).values()):
+        raise InputError(
+            f"{type(module).__name__} is on the meta device, where weights have no values; "
+            "load them first"
+        )
     steps = _without_softmax(chain(module))
     first = _first_shape(steps) if input_shape is None else tuple(int(size) for size in input_shape)
     shape = first

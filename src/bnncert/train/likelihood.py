@@ -48,6 +48,11 @@ class Categorical:
         return outputs.argmax(-1) == y
 
     def check(self, y: Tensor) -> None:
+        if self.outputs < 2:
+            raise InputError(
+                "the network has one output, and one class is always right; "
+                "give another, or noise_std for a regression"
+            )
         if y.is_floating_point() or not 0 <= int(y.min()) <= int(y.max()) < self.outputs:
             raise InputError(
                 f"labels must be integers from 0 to {self.outputs - 1}, one class for each output"

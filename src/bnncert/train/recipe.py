@@ -11,6 +11,7 @@ BAYESIAN = ("all", "dense")
 SCHEDULES = ("constant", "cosine")
 PRIORS = ("fixed", "fan-in")
 
+LEAST, MOST = 1e-15, 1e15  # numbers whose squares, and their quotients, float32 can hold
 RISE = (0.1, 0.6)  # shares of all steps between which ε, κ and the KL weight of --robust rise
 
 
@@ -47,8 +48,7 @@ class Robust:
             raise InputError(f"tau is {self.tau}; give a number of at least 0")
         if not self.attack >= 0:
             raise InputError(f"attack is {self.attack}; give a number of steps, 0 for none")
-        if self.clip is not None and not self.clip[0] < self.clip[1]:
-            raise InputError(f"clip is {self.clip}; give the least and the largest input, or None")
+        check_clip(self.clip)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,12 @@ class BayesByBackprop:
         for name in ("learning_rate", "prior_std", "initial_std"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; give a positive number")
+        for name in ("learning_rate", "prior_std", "initial_std", "noise_std"):
+            value = getattr(self, name)
+            if value is not None and 0 < value < math.inf and not LEAST <= value <= MOST:
+                raise InputError(
+                    f"{name} is {value}; training is in float32, give {LEAST:g} to {MOST:g}"
+                )
         for name, choices in (
             ("bayesian", BAYESIAN),
             ("schedule", SCHEDULES),
@@ -135,6 +141,11 @@ class BayesByBackprop:
         # The generator drops higher bits, so that two seeds would be one.
         if not 0 <= self.seed < 2**32:
             raise InputError(f"seed is {self.seed}; give a whole number from 0 to 2³² - 1")
+
+
+def check_clip(clip: tuple[float, float] | None) -> None:
+    if clip is not None and not (len(clip) == 2 and clip[0] < clip[1]):
+        raise InputError(f"clip is {clip}; give the least and the largest input, or None")
 
 
 def learning_rate(recipe: BayesByBackprop, done: float) -> float:

@@ -235,7 +235,7 @@ def fit_recipe(
 
     An interrupted run goes on.
     """
-    if path.suffix != ".safetensors" or not path.parent.is_dir():
+    if path.suffix != ".safetensors" or not path.parent.is_dir() or path.is_dir():
         raise InputError(
             f"posterior {str(path)!r} must be a .safetensors file in a folder that exists"
         )
