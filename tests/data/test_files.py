@@ -86,7 +86,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, arrays: dict[str, object], messa
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"a data set \(digits, diabetes, mnist, fashion-mnist, cifar10\) nor a file",
+        match=r"a data set \(digits, diabetes, boston, mnist, fashion-mnist, cifar10\) nor a file",
     ):
         load_inputs("mnits")
     with pytest.raises(InputError, match=r"missing\.npz' are neither"):

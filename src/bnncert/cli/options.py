@@ -19,8 +19,8 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")]
 
 INPUTS = (
-    "Data set (digits, diabetes, mnist, fashion-mnist, cifar10) or .npz file with x and, if known, "
-    "y and eps."
+    "Data set (digits, diabetes, boston, mnist, fashion-mnist, cifar10) or .npz file with x and, "
+    "if known, y and eps."
 )
 NO_CLIP = "Do not clip, also for images."
 # By name: the type and the help of every option of some method; which has which is for the methods

@@ -31,8 +31,8 @@ def train(
     data: Annotated[
         str,
         typer.Option(
-            help="Data set: digits, diabetes, mnist, fashion-mnist, cifar10; or an .npz with x and "
-            "y, whose last tenth is kept out for the scores (shuffle it if it is sorted)."
+            help="Data set: digits, diabetes, boston, mnist, fashion-mnist, cifar10; or an .npz "
+            "with x and y, whose last tenth is kept out for the scores (shuffle it if it is sorted)."
         ),
     ] = "digits",
     network: Annotated[

@@ -39,6 +39,7 @@ from bnncert.numerics.rounding import TINY, UNIT
 from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
+NOTICED = 2.0**-30  # relative to an end
 Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]  # each layer's means and noise
 
 
@@ -234,8 +235,11 @@ def _ends(found: Functional, t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _better(first: Functional, second: Functional, t: Tensor) -> Functional:
-    """Per neuron and side, the one with the better end."""
+    """Per neuron and side, the one with the better end. One that cannot fail is not given up for a
+    rounding."""
     wide = t.unsqueeze(-1)
-    better = second.value - wide * second.lipschitz > first.value - wide * first.lipschitz
+    sure = (first.lipschitz == 0) & first.value.isfinite()
+    least = torch.where(sure, first.value + NOTICED * first.value.abs(), first.value)
+    better = second.value - wide * second.lipschitz > least - wide * first.lipschitz
     value = torch.where(better, second.value, first.value)
     return Functional(value, torch.where(better, second.lipschitz, first.lipschitz))
