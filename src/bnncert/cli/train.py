@@ -32,7 +32,7 @@ def train(
         str,
         typer.Option(
             help="Data set: digits, diabetes, boston, mnist, fashion-mnist, cifar10; or an .npz "
-            "with x and y, whose last tenth is kept out for the scores (shuffle it if it is sorted)."
+            "with x and y, whose last tenth is kept out for the scores (shuffle a sorted one)."
         ),
     ] = "digits",
     network: Annotated[
