@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bnncert import Concentration, Problem, certify
 from bnncert.bounds import BOUNDS, linear
+from bnncert.concentration import slopes
 from bnncert.concentration import trace as tracing
 from bnncert.concentration.proof import plain_bounds
 from bnncert.errors import InputError
@@ -110,6 +111,7 @@ def test_concentration_equals_that_of_the_dense_network(
         tracing, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0
     )
     monkeypatch.setattr(tracing, "_better", lambda _first, second, _t: second)
+    monkeypatch.setattr(slopes, "stands_alone", lambda _step: False)  # shared noise does not
     made = problem(seed, network(seed, ReLU(), pools=False), std=0.05)
     posterior = made.posterior
     assert isinstance(posterior, Normal)

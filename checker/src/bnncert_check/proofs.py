@@ -91,15 +91,20 @@ def failure(
         if r in proof.trees:
             total += _tree_failure(traced, rows[r], offsets[r], proof, proof.trees[r])
         else:
-            total += _least(_row_failure(m, L), _row_failure(*(float(part[r]) for part in alone)))
+            total += _least(_row_failure(m, L), alone[r])
     return total
 
 
-def _last_layer(traced: Trace, rows: Array, offsets: Array) -> Functional:
-    """The rows by the last layer alone, where that says anything."""
+def _last_layer(traced: Trace, rows: Array, offsets: Array) -> list[arb]:
+    """q_r of every row by the last layer alone; 1 where that says nothing."""
     if not stands_alone(traced):
-        return np.full(len(rows), -np.inf), np.zeros(len(rows))
-    value, lipschitz = last_layer(traced, rows)
+        return [arb(1)] * len(rows)
+    value, lipschitz = _with_offsets(last_layer(traced, rows), offsets)
+    return list(map(_row_failure, value.tolist(), lipschitz.tolist()))
+
+
+def _with_offsets(found: Functional, offsets: Array) -> Functional:
+    value, lipschitz = found
     return down(value + offsets), lipschitz
 
 
@@ -128,7 +133,7 @@ def _rows(traced: Trace, rows: Array, offsets: Array, proof: Proof) -> Functiona
         pairs = zip(traced.steps, traced.network.layers, strict=True)
         own = replace(traced, steps=[_for_rows(step, layer, proof, part) for step, layer in pairs])
         value[part], lipschitz[part] = functional(own, rows[part])
-    return down(value + offsets), lipschitz
+    return _with_offsets((value, lipschitz), offsets)
 
 
 def _tree_failure(traced: Trace, row: Array, offset: float, proof: Proof, tree: Tree) -> arb:

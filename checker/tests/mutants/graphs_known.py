@@ -47,6 +47,7 @@ def graphs(checker: Checker) -> None:
         never_above(float(below), sum(parts), "a sum from below")
         never_above(sum(parts), float(above), "a sum from above")
     _images(checker)
+    _alone(checker)
     _forks(checker)
     _off(checker)
 
@@ -70,6 +71,22 @@ def _images(checker: Checker) -> None:
     never_above(float(below[0]), 3 - 2 * each + 1e-12, "an image from below")
     never_above(float(above[0]), -4 - 2 * each + 1e-12, "an image from above")
     never_above(8**0.5 - 1e-12, float(noise[0]), "the noise of an image")
+
+
+def _alone(checker: Checker) -> None:
+    """A dense layer by itself: w h + b with w ~ N(2, 1/4), b ~ N(1, 1/16) and h in [-1, 3] is on
+    average at least 2 - 4 E|w| / 2 + 1, and changes by at most sqrt(9/4 + 1/16) a unit of noise."""
+    layer = checker.layers.Dense(1, 1, True, 0, 0)
+    network = checker.network.Network((1,), (layer,), ((0,),))
+    fields = {"mean": np.array([2.0, 1.0]), "std": np.array([0.5, 0.25])}
+    law = checker.model.Posterior("normal", fields)
+    h = checker.linear.Interval(np.array([-1.0]), np.array([3.0]))
+    step = checker.functionals.noisy(layer, law, h, None)
+    traced = checker.functionals.Trace(network, None, [step], {0: h})
+    magnitude = 0.5 * math.sqrt(2 / math.pi) * math.exp(-8) + 2 * math.erf(4 / math.sqrt(2))
+    value, noise = checker.functionals.last_layer(traced, np.ones((1, 1)))
+    never_above(float(value[0]), 3 - 2 * magnitude + 1e-12, "a layer alone")
+    never_above(math.sqrt(9 / 4 + 1 / 16) - 1e-12, float(noise[0]), "the noise of a layer alone")
 
 
 def _forks(checker: Checker) -> None:
