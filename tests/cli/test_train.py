@@ -136,6 +136,12 @@ def other_posteriors(folder: Path) -> dict[str, Path]:
     save_posterior(
         folder / "correlated.safetensors", several, LowRankNormal(whole, whole, whole.unsqueeze(1))
     )
+    convolution = cnn((1, 8, 8), 10, [(2, 2)], [4])
+    weights = torch.ones(convolution.size, dtype=torch.float64)
+    std = weights.clone()
+    for part in convolution.split(std)[0]:
+        part.zero_()
+    save_posterior(folder / "certain.safetensors", convolution, Normal(weights, std))
     return {path.stem: path for path in folder.iterdir()}
 
 
@@ -165,6 +171,7 @@ def other_posteriors(folder: Path) -> dict[str, Path]:
         ("--from good --hidden 8", "--from brings its architecture"),
         ("--from good --convolutions 8", "--from brings its architecture"),
         ("--from none", "none"),
+        ("--from certain", "has convolutions without noise; give --bayesian dense"),
         ("--from small", "have shape (8, 8), the network takes (4,)"),
         ("--from correlated", "training starts from independent normal weights"),
         ("--from bare --normalise", "normalise folds into biases, and layer 0 has none"),

@@ -166,7 +166,7 @@ def train(
         raise InputError(
             "--from brings its architecture; leave --network, --hidden and --convolutions out"
         )
-    own, started = _posterior(begin)
+    own, started = _posterior(begin, bayesian)
     fit(Recipe(own, data, training), out, device, started)
 
 
@@ -244,9 +244,10 @@ def _convolutions(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _posterior(path: Path) -> tuple[Network, Normal]:
+def _posterior(path: Path, bayesian: str) -> tuple[Network, Normal]:
     """What a file holds, if its weights are independent and normal."""
     from bnncert.importers import load_posterior
+    from bnncert.model.layers import Conv2d
     from bnncert.posteriors.independent import Normal
 
     network, posterior = load_posterior(path)
@@ -254,6 +255,16 @@ def _posterior(path: Path) -> tuple[Network, Normal]:
         raise InputError(
             f"--from {str(path)!r} is {type(posterior).__name__}; "
             "training starts from independent normal weights"
+        )
+    kernels = [
+        std
+        for layer, stds in zip(network.layers, network.split(posterior.std), strict=True)
+        if isinstance(layer, Conv2d)
+        for std in stds
+    ]
+    if bayesian == "all" and kernels and not any(bool(std.any()) for std in kernels):
+        raise InputError(
+            f"--from {str(path)!r} has convolutions without noise; give --bayesian dense"
         )
     return network, posterior
 
