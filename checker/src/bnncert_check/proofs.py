@@ -76,6 +76,7 @@ class Proof:
     refined: dict[
         int, NDArray[np.bool_]
     ]  # by position of a convolution: the neurons with rows of their own
+    alone: bool = False  # whether dense layers are bounded by themselves too
     open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     trees: dict[int, Tree] = field(default_factory=dict)
 
@@ -86,7 +87,7 @@ def failure(
     """An upper bound of the probability that some row is not positive somewhere on the region."""
     traced, ends = _trace(model, posterior, region, proof)
     (value, lipschitz), total = _rows(traced, rows, offsets, proof), _charge(ends, proof)
-    alone = _last_layer(traced, rows, offsets)
+    alone = _last_layer(traced, rows, offsets, proof)
     for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
         if r in proof.trees:
             total += _tree_failure(traced, rows[r], offsets[r], proof, proof.trees[r])
@@ -95,9 +96,9 @@ def failure(
     return total
 
 
-def _last_layer(traced: Trace, rows: Array, offsets: Array) -> list[arb]:
+def _last_layer(traced: Trace, rows: Array, offsets: Array, proof: Proof) -> list[arb]:
     """q_r of every row by the last layer alone; 1 where that says nothing."""
-    if not stands_alone(traced):
+    if not proof.alone or not stands_alone(traced):
         return [arb(1)] * len(rows)
     value, lipschitz = _with_offsets(last_layer(traced, rows), offsets)
     return list(map(_row_failure, value.tolist(), lipschitz.tolist()))
@@ -327,7 +328,7 @@ def _neurons(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Functio
         )
         chosen = np.flatnonzero(flags)
     else:
-        alone = stands_alone(traced)
+        alone = proof.alone and stands_alone(traced)
         unknown, chosen = np.full(layer.outputs, -np.inf), np.arange(layer.outputs)
         sides = (unknown, np.zeros_like(unknown)), (unknown.copy(), np.zeros_like(unknown))
     for rows, places in unit_rows(chosen, layer.outputs, traced.network):

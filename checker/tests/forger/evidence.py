@@ -113,6 +113,7 @@ def proof(
         "t": float(pick(r, [0.5, 1.5, 2.5, 3.5, 5.0])).hex(),
         "rows_optimised": False,
     }
+    found |= {"layers_alone": True} if r.random() < 0.5 else {}
     found |= {"probability": (0.5).hex()} if probability else {}
     own, after = r.random() < 0.4, made.net.shapes[1:]
     for k, (layer, shape) in enumerate(zip(made.net.layers, made.net.shapes_before, strict=True)):

@@ -59,6 +59,7 @@ def slopes_of(
         "probability": (0.0).hex(),
         "t": t.hex(),
         "rows_optimised": bool(found.row_slopes),
+        "layers_alone": True,
     }, tensors
 
 

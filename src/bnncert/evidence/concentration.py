@@ -20,6 +20,7 @@ KIND = "concentration"
 COMPONENTS, WEIGHT, LOWER, UPPER = "components", "weight", "lower", "upper"
 ROW, FAILURE, POINT = "row", "failure", "point"
 PROBABILITY, THRESHOLD, OPTIMISED, TREES = "probability", "t", "rows_optimised", "trees"
+ALONE = "layers_alone"
 DIMENSION, AT, BELOW, ABOVE = "dimension", "at", "below", "above"
 SCALE, OPEN = "scale", "open"
 HALVES = {BELOW: "0", ABOVE: "1"}
@@ -73,8 +74,8 @@ class Proof:
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n],
     lower slopes for the output rows where they were optimised; refined: [n], the neurons of a layer
     that had rows of their own, if not all; trees: by output row, where it was refined, on the
-    neurons `open` [U], which are numbered through all ReLUs. cut: the region in two instead, and
-    nothing else counts.
+    neurons `open` [U], which are numbered through all ReLUs. alone: whether dense layers are
+    bounded by themselves too. cut: the region in two instead, and nothing else counts.
     """
 
     bound: float
@@ -86,6 +87,7 @@ class Proof:
     open: Tensor | None = None
     trees: dict[int, Tree] = field(default_factory=dict)
     cut: Cut | None = None
+    alone: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +152,14 @@ def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[
             tensors[f"{prefix}{name}{k}"] = slopes.clone()
     for k, chosen in proof.refined.items():
         tensors[f"{prefix}{REFINED}{k}"] = chosen.to(torch.int8)
-    return {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes)}
+    return {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes), ALONE: proof.alone}
 
 
 def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
     lower, upper, rows = (_by_position(tensors, prefix + name) for name in SLOPES)
     refined = {k: chosen.bool() for k, chosen in _by_position(tensors, prefix + REFINED).items()}
-    return Proof(0.0, float.fromhex(value[THRESHOLD]), lower, upper, rows, refined)
+    alone = value.get(ALONE, False)  # certificates from before it do not
+    return Proof(0.0, float.fromhex(value[THRESHOLD]), lower, upper, rows, refined, alone=alone)
 
 
 def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -75,18 +75,25 @@ def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -
 def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
     """A proof of a probability, perhaps with trees; the probability that it was said to show is but
     a hint."""
-    found = members(value, f"proof {prefix!r}", ("probability", "t", "rows_optimised"), ("trees",))
+    found = members(
+        value,
+        f"proof {prefix!r}",
+        ("probability", "t", "rows_optimised"),
+        ("layers_alone", "trees"),
+    )
     exact(found["probability"], f"the probability of {prefix!r}")
-    proof = read_slopes({name: found[name] for name in ("t", "rows_optimised")}, prefix, asked)
+    own = {name: part for name, part in found.items() if name not in ("probability", "trees")}
+    proof = read_slopes(own, prefix, asked)
     return _with_trees(proof, found["trees"], prefix, asked) if "trees" in found else proof
 
 
 def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     """Threshold and slopes, whatever they are as long as the theorem speaks of them."""
-    found = members(value, f"proof {prefix!r}", ("t", "rows_optimised"))
-    t, optimised = (
+    found = members(value, f"proof {prefix!r}", ("t", "rows_optimised"), ("layers_alone",))
+    t, optimised, alone = (
         exact(found["t"], f"the threshold of {prefix!r}"),
         flag(found["rows_optimised"], "rows_optimised"),
+        flag(found.get("layers_alone", False), "layers_alone"),
     )
     if not t > 0:
         raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
@@ -106,7 +113,7 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
         for layer in layers
         if _has_flags(layer) and named[layer.position] in tensors
     }
-    return Proof(t, lower, upper, rows, refined)
+    return Proof(t, lower, upper, rows, refined, alone)
 
 
 def _has_flags(layer: Layer) -> TypeGuard[Conv | Join]:
