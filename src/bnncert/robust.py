@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from bnncert.concentration.margin import Weights, threshold
+from bnncert.concentration.margin import Weights
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
@@ -79,8 +79,6 @@ def robust_loss(
     own = likelihood(network, noise_std)
     check_examples(network, x, y, own)
     weights = _layers(network, mean, spread)
-    if t is None:
-        t = threshold(network, [stds is not None for _, stds in weights])
     box = ball(x.to(mean), eps, clip)
     targets = y.to(mean.device, torch.int64 if noise_std is None else mean.dtype)
     return worst_nll(network, weights, box, targets, own, t, tau)

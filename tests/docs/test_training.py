@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 
 import pytest
-import torch
 
 from importing import UNCERTAINTY, torch_uncertainty_layers
 from pages import blocks, text
@@ -24,13 +22,7 @@ NEEDED = {
 SAYS = re.compile(r"^without the bound ([\d.]+), with it ([\d.]+)$", re.M)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads only slow networks as small as these down."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_every_script_is_run() -> None:

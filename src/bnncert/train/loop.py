@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bnncert.concentration.margin import threshold
 from bnncert.errors import InputError
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
@@ -228,15 +227,12 @@ def _robust_fit(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs of drawn networks, their nll, and (1 - κ) · nll + κ · worst nll at a share of ε and
     κ."""
-    network = weighing.network
     box = ball(x, share * robust.eps, robust.clip)
     points = x
     if robust.attack:
         points = attacked(weighing, box, y, own, robust.attack, run.q.noise)
     outputs = weighing.sample_outputs(points, run.q.noise, kernels=True)
     nll = own.nll(outputs, y)
-    weights = weighing.layers()
-    t = threshold(network, [stds is not None for _, stds in weights])
-    bounded = worst_nll(network, weights, box, y, own, robust.t or t, robust.tau)
+    bounded = worst_nll(weighing.network, weighing.layers(), box, y, own, robust.t, robust.tau)
     kappa = share * robust.kappa
     return outputs, nll, (1 - kappa) * nll + kappa * bounded

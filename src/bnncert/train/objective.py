@@ -31,10 +31,13 @@ def worst_nll(
     box: tuple[Tensor, Tensor],
     y: Tensor,
     likelihood: Likelihood,
-    t: float,
+    t: float | None,
     tau: float,
 ) -> Tensor:
-    """The loss where every row of the specification is at its certified least, m - τ L."""
+    """The loss where every row of the specification is at its certified least, m - τ L; t left out
+    is from the number of neurons."""
+    if t is None:
+        t = _threshold(network, weights)
     found = margins(network, weights, *box, likelihood.rows(y, box[0]), t)
     return likelihood.worst_nll(found.value - tau * found.lipschitz, y)
 
@@ -48,7 +51,7 @@ def certified_share(
     A row fails with q = Q(m / L); one whose m is not positive is not bounded at all, and q = 1. It
     is in the weights' arithmetic and without any refinement.
     """
-    t = threshold(network, [stds is not None for _, stds in weights])
+    t = _threshold(network, weights)
     box = ball(x, robust.eps, robust.clip)
     found = margins(network, weights, *box, likelihood.rows(y, x), t)
     value = found.value + likelihood.offsets(y, x)
@@ -56,6 +59,10 @@ def certified_share(
     failures = torch.where(value > 0, tails, 1).sum(1)
     charge = CHARGE if t > 0 else 0.0
     return (1 - charge - failures).clamp_min(0).mean()
+
+
+def _threshold(network: Network, weights: Weights) -> float:
+    return threshold(network, [stds is not None for _, stds in weights])
 
 
 def attacked(

@@ -60,19 +60,16 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
     order = torch.Generator().manual_seed(recipe.seed)
     mean, std = _initial(network, recipe, order)
     if begin is not None:
-        mean = begin.mean.to(
-            torch.float32, copy=True
-        )  # what is trained is no longer what was given
+        mean = begin.mean.to(torch.float32, copy=True)  # which training changes
         std = begin.std.double().clamp_min(SMALLEST_STD)
     random = torch.zeros(network.size, dtype=torch.bool)
     for layer, flags in zip(network.layers, network.split(random), strict=True):
         for flag in flags:
             flag.fill_(is_random(layer, recipe.bayesian))
-    prior = prior_stds(network, recipe)
 
     seed = int(torch.randint(2**32, (), generator=order))
     noise = torch.Generator(x.device).manual_seed(seed)
-    mean, std, random, prior = (t.to(x.device) for t in (mean, std, random, prior))
+    mean, std, random = (t.to(x.device) for t in (mean, std, random))
     gain, shift = _normalisation(network, mean, x, begin) if recipe.normalise else (None, None)
 
     # softplus(rho) = std: rho = log(exp(std) - 1), written so that exp cannot overflow.
@@ -82,7 +79,10 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
             leaf.requires_grad_()
     q = Variational(network, recipe.bayesian, random, mean, rho, gain, shift, noise)
     optimiser = _optimiser(q, recipe, x.device)
-    return Run(q, optimiser, order, [], recipe.prior_std if recipe.prior == "fixed" else prior)
+    prior = (
+        recipe.prior_std if recipe.prior == "fixed" else prior_stds(network, recipe).to(x.device)
+    )
+    return Run(q, optimiser, order, [], prior)
 
 
 def prior_stds(network: Network, recipe: BayesByBackprop) -> Tensor:
