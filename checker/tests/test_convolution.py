@@ -18,7 +18,8 @@ from bnncert.methods import Method
 from bnncert.model.network import Network
 from bnncert.posteriors import LowRankNormal, Normal
 from bnncert_check import ACCEPT, CannotCheck, check_certificate, read_model
-from bnncert_check.layers import Conv, MaxPool
+from bnncert_check.weighted import Conv
+from bnncert_check.wiring import MaxPool
 from convolutions import network, problem
 
 METHODS: tuple[Method, ...] = (
@@ -75,20 +76,34 @@ def test_a_claim_slightly_too_high_is_rejected(tmp_path: Path) -> None:
         assert check_certificate(tmp_path / "c.safetensors", model).code == "probability-too-high"
 
 
-def test_correlated_kernels_cannot_be_checked_yet(tmp_path: Path) -> None:
-    asked = problem(0, network(0, pools=False))
+@pytest.mark.parametrize("pools", [False, True])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_correlated_kernels_are_checked(pools: bool, rank: int, tmp_path: Path) -> None:
+    """One float more than they support is refused."""
+    asked = problem(rank, network(rank, pools=pools))
     mean = asked.posterior.center
-    posterior = LowRankNormal(
-        mean, torch.zeros_like(mean), torch.full((len(mean), 1), 1e-4, dtype=torch.float64)
-    )
-    found = certify(replace(asked, posterior=posterior), Concentration(effort=0))[0].certificate
-    assert found is not None
-    found.write(tmp_path / "c.safetensors")
+    generator = torch.Generator().manual_seed(rank)
+    factor = 0.01 * torch.randn(len(mean), rank, dtype=torch.float64, generator=generator)
+    posterior = LowRankNormal(mean, torch.zeros_like(mean), factor)
     save_posterior(tmp_path / "p.safetensors", asked.network, posterior)
-    assert (
-        check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors")).code
-        == "unsupported"
-    )
+    model = read_model(tmp_path / "p.safetensors")
+    informative = 0
+    for result in certify(replace(asked, posterior=posterior), Concentration(effort=0)):
+        found = result.certificate
+        if found is None:
+            continue
+        found.write(tmp_path / "c.safetensors")
+        verdict = check_certificate(tmp_path / "c.safetensors", model)
+        assert verdict.status == ACCEPT
+        assert verdict.supported is not None
+        if 0 < result.lower < 1 - 1e-6:
+            informative += 1
+            header = json.loads(json.dumps(found.header))
+            header["claim"]["lower"] = float(np.nextafter(verdict.supported[0], 1)).hex()
+            Certificate(header, found.tensors).write(tmp_path / "c.safetensors")
+            code = check_certificate(tmp_path / "c.safetensors", model).code
+            assert code == "probability-too-high"
+    assert informative
 
 
 def test_convolutions_do_not_fit_anywhere(tmp_path: Path) -> None:

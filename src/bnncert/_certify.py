@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from bnncert.bounds.linear import widest
+from bnncert.bounds.neurons import widest
 from bnncert.concentration.functional import WORKING_TENSORS
 from bnncert.concentration.predictive import Prediction, predict, quantity
 from bnncert.errors import InputError

@@ -6,18 +6,22 @@ What they find is never a certificate.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bnncert.model.layers import Conv2d
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Region
 from bnncert.numerics.batching import in_batches
 from bnncert.numerics.rounding import UNIT
 
 TARGETS = 3  # rivals attacked one by one
+Parameters: TypeAlias = Sequence[tuple[Tensor, ...]]  # each layer's
 SHRINK = 1 - 2.0**-40  # of a ball's radius: lengths are rounded too
 
 
@@ -46,13 +50,30 @@ def pgd(
     clean = problem.margins(weights)  # [S, B, R]
     best = Attack(region.center.expand(shape), clean.amin(-1))
     order = clean.argsort(-1)
+    parameters = _quick(problem, weights)
     for target in range(min(TARGETS, order.shape[-1])):
         best = _descend(
-            problem, weights, best, region.center.expand(shape), order[..., target], steps
+            problem, parameters, best, region.center.expand(shape), order[..., target], steps
         )
     for x in (_random_start(region, seed), *(() if start is None else (start,))):
-        best = _descend(problem, weights, best, x.expand(shape), None, steps)
-    return best
+        best = _descend(problem, parameters, best, x.expand(shape), None, steps)
+    outputs = problem.network.forward(weights, best.points)
+    return Attack(best.points, problem.specification.margins(outputs).amin(-1))
+
+
+def _quick(problem: Problem, weights: Tensor) -> Parameters:
+    """Each layer's parameters [S, ...], with which gradients are found.
+
+    In float32 where there are convolutions, which are many times slower in float64; points and the
+    margins in the end are in float64. What is the same in all networks is there once.
+    """
+    images = any(isinstance(layer, Conv2d) for layer in problem.network.layers)
+    parts = problem.network.split(weights.float() if images else weights)
+    same = [all(bool((part == part[:1]).all()) for part in own) for own in parts]
+    return [
+        tuple(part[0] for part in own) if once else own
+        for own, once in zip(parts, same, strict=True)
+    ]
 
 
 def surviving(
@@ -79,12 +100,17 @@ def surviving(
 
 
 def _descend(
-    problem: Problem, weights: Tensor, best: Attack, x: Tensor, rows: Tensor | None, steps: int
+    problem: Problem,
+    parameters: Parameters,
+    best: Attack,
+    x: Tensor,
+    rows: Tensor | None,
+    steps: int,
 ) -> Attack:
     """Follow the given row [S, B], or the smallest one, and keep the worst points seen."""
     region = problem.specification.region
     for step in range(steps + 1):
-        margins, gradient = _margins_and_gradient(problem, weights, x, rows)
+        margins, gradient = _margins_and_gradient(problem, parameters, x, rows)
         best = _better(best, x, margins)
         # geometric from half the radius down to a hundredth of it
         x = project(region, x - _step(region, gradient, 0.5 * 0.02 ** (step / max(1, steps))))
@@ -140,12 +166,14 @@ def _random_start(region: Region, seed: int) -> Tensor:
 
 
 def _margins_and_gradient(
-    problem: Problem, weights: Tensor, x: Tensor, rows: Tensor | None
+    problem: Problem, parameters: Parameters, x: Tensor, rows: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The smallest row [S, B] at x, and the gradient of the followed row."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        margins = problem.specification.margins(problem.network.forward(weights, x))
+        dtype = next(part.dtype for own in parameters for part in own)
+        outputs = problem.network.run(parameters, x.to(dtype))
+        margins = problem.specification.margins(outputs.double())
         smallest = margins.amin(-1)
         followed = smallest if rows is None else margins.gather(-1, rows.unsqueeze(-1))
         (gradient,) = torch.autograd.grad(followed.sum(), x)

@@ -7,19 +7,26 @@
 """
 
 from bnncert.model.activations import LeakyReLU, ReLU, Sigmoid, Tanh
-from bnncert.model.layers import Add, AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
+from bnncert.model.layers import Add, AvgPool2d, Conv2d, Dense, MaxPool2d, Scale
+from bnncert.model.moves import Concat, Flatten, Pad, Permute, Reshape, Take
 from bnncert.model.network import Residual
 
 __all__ = [
     "Add",
     "AvgPool2d",
+    "Concat",
     "Conv2d",
     "Dense",
     "Flatten",
     "LeakyReLU",
     "MaxPool2d",
+    "Pad",
+    "Permute",
     "ReLU",
+    "Reshape",
     "Residual",
+    "Scale",
     "Sigmoid",
+    "Take",
     "Tanh",
 ]

@@ -74,7 +74,9 @@ def test_bounds_equal_those_of_the_dense_network(
 ) -> None:
     """IBP and LBP over weight boxes, where every neuron has its rows."""
     monkeypatch.setattr(
-        linear, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0
+        linear,
+        "worth_rows",
+        lambda _network, _k, z, _random: torch.ones_like(z.lower.flatten(1)) > 0,
     )
     made = problem(seed, network(seed, (ReLU(), LeakyReLU(0.2))[seed % 2], pools=False))
     posterior, spec = made.posterior, made.specification
@@ -108,7 +110,9 @@ def test_concentration_equals_that_of_the_dense_network(
 ) -> None:
     """A kernel shared by all places is a dense layer with one shared coordinate a kernel entry."""
     monkeypatch.setattr(
-        tracing, "worth_rows", lambda _network, _k, z: torch.ones_like(z.lower.flatten(1)) > 0
+        tracing,
+        "worth_rows",
+        lambda _network, _k, z, _random: torch.ones_like(z.lower.flatten(1)) > 0,
     )
     monkeypatch.setattr(tracing, "_better", lambda _first, second, _t: second)
     monkeypatch.setattr(slopes, "stands_alone", lambda _step: False)  # shared noise does not

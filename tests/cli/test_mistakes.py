@@ -223,7 +223,7 @@ WRONG = {
     ),
     "unknown random weights": (
         ["train", "--bayesian", "some"],
-        "bayesian is 'some'; give all or dense",
+        "bayesian is 'some'; give all or dense or last or none",
     ),
     "unknown schedule": (
         ["train", "--schedule", "step"],

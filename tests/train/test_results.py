@@ -134,8 +134,8 @@ def test_bad_recipes(changes: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("changes", "choices"),
     [
-        ({"bayesian": "convolutions"}, "all or dense"),
-        ({"bayesian": None}, "all or dense"),
+        ({"bayesian": "convolutions"}, "all or dense or last or none"),
+        ({"bayesian": None}, "all or dense or last or none"),
         ({"schedule": "step"}, "constant or cosine"),
         ({"augment": "flips"}, "False or True"),
     ],

@@ -5,7 +5,8 @@ noise is shared),
 
     m:  the walk over the mean network less sqrt(2/π) Σ_j hr_j s_j a layer,
         at the input A·c - Σ_j r_j E|A_j + g_j|
-    L² = Σ_layers Σ_j s_j² max|h_j|² + Σ_q (|a_q·hc| + |a_q|·hr)²
+    L² = Σ_layers Σ_j s_j² max|h_j|² + the smaller of Σ_q (|a_q·hc| + |a_q|·hr)²
+         and (|(a_q·hc)_q| + Σ_j hr_j s_j)², where q runs over the coordinates of shared noise.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from bnncert_check.arithmetic import (
     up,
     upper_float,
 )
-from bnncert_check.layers import JOINS, Conv, Dense, Linear, fixed_or, pull_error, pull_up
 from bnncert_check.linear import (
     ActivationStep,
     Interval,
-    JoinStep,
     MaxStep,
+    WiringStep,
     center_radius,
     merged,
     terms,
@@ -44,7 +44,20 @@ from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.splits import SplitStep
 from bnncert_check.tails import expected_magnitude
-from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import (
+    Dense,
+    Linear,
+    Scale,
+    Sharing,
+    fixed_or,
+    meet_error,
+    meet_up,
+    pull_error,
+    pull_up,
+)
+from bnncert_check.wiring import SUMS, Move
+
+NO_NOISE = 2.0**-300  # of a standard deviation
 
 
 @dataclass(frozen=True)
@@ -58,23 +71,49 @@ class NoisyStep:
     factors: Array | None  # [k, entries + 1, channels]
     h: Interval
     region: Region | None  # where the layer reads the input
+    way: tuple[
+        Way, ...
+    ] = ()  # or what comes from it entry by entry: the layers between, last first
+
+    @property
+    def spread(self) -> Array | None:
+        """The variance of each weight, of all its noise, from above."""
+        if self.factors is None:
+            return self.variance
+        shared = dot_up(np.moveaxis(self.factors, 0, -1), np.moveaxis(self.factors, 0, -1))
+        return shared if self.variance is None else up(self.variance + shared)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A layer that changes every entry alone: a certain scale, with its matrix, or a move."""
+
+    layer: Scale | Move
+    matrix: Array | None
+
+    def back(self, std: Array) -> Array:
+        """Standard deviations of coefficients after it as those before it, from above."""
+        if self.matrix is None:
+            return self.layer.split(std, 1)[0]  # type: ignore[union-attr]
+        return up(self.layer.pull(np.abs(self.matrix), std)[:, :-1])  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a walk has gathered: the value from below, L² of independent noise from above, and per
+    """What a walk has gathered: the value from below, L² of independent noise from above, per
     shared coordinate the slope at the boxes' centres with the most that the boxes and roundings
-    add."""
+    add, and the most that they add to the vector of those slopes."""
 
     value: Array
     squared: Array
     center: Array
     radius: Array
+    reach: Array
     input_std: Array | None = None
     random: bool = False  # whether a layer on the way has noise
 
 
-Step = NoisyStep | ActivationStep | SplitStep | MaxStep | JoinStep
+Step = NoisyStep | ActivationStep | SplitStep | MaxStep | WiringStep
 Functional = tuple[Array, Array]  # m from below and L from above
 
 
@@ -93,22 +132,32 @@ class Trace:
         return [step for step in self.steps if isinstance(step, NoisyStep)]
 
 
-def noisy(layer: Linear, posterior: Posterior, h: Interval, region: Region | None) -> NoisyStep:
+def noisy(layer: Linear, posterior: Posterior, traced: Trace, h: Interval) -> NoisyStep:
+    """The next step, a linear layer that reads what lies in h."""
     mean = fixed_or(layer, posterior.fields["mean"])
+    (node,) = traced.network.reads[len(traced.steps)]
+    way = way_of(traced.network, posterior, node)
+    region = None if way is None else traced.region
     if not layer.parameters:
-        return NoisyStep(layer, mean, None, None, h, region)
+        return NoisyStep(layer, mean, None, None, h, region, way or ())
     std = layer.matrix(posterior.fields["std"])
-    factors = (
-        layer.matrix(posterior.fields["factor"].T) if "factor" in posterior.fields else np.zeros(0)
-    )
-    return NoisyStep(
-        layer,
-        mean,
-        up(std * std) if std.any() else None,
-        factors if factors.any() else None,
-        h,
-        region,
-    )
+    variance = up(std * std) if std.any() else None
+    return NoisyStep(layer, mean, variance, posterior.factors(layer), h, region, way or ())
+
+
+def way_of(network: Network, posterior: Posterior, node: int) -> tuple[Way, ...] | None:
+    """The layers between a node and the input, last first, if every entry goes its own way."""
+    way: list[Way] = []
+    while node:
+        layer, reads = network.layers[node - 1], network.reads[node - 1]
+        if isinstance(layer, Scale) and not posterior.is_random(layer):
+            way.append(Way(layer, layer.matrix(posterior.fields["mean"])))
+        elif isinstance(layer, Move) and len(reads) == 1:
+            way.append(Way(layer, None))
+        else:
+            return None
+        node = reads[0]
+    return tuple(way)
 
 
 def functional(traced: Trace, rows: Array) -> Functional:
@@ -123,7 +172,7 @@ def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Arra
     way."""
     ranks = [len(step.factors) for step in traced.noisy if step.factors is not None]
     zero, none = np.zeros(len(rows)), np.zeros((len(rows), max(ranks, default=0)))
-    tally, waiting = Tally(zero, zero, none, none), {len(traced.steps): rows}
+    tally, waiting = Tally(zero, zero, none, none, zero), {len(traced.steps): rows}
     for k in reversed(range(len(traced.steps))):
         if k + 1 not in waiting:
             continue  # a node that only layers beyond the walk's start read
@@ -146,20 +195,23 @@ def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
     value = down(tally.value + _minimum(traced.region, rows, tally.input_std))
     if not tally.random:
         return value, np.zeros(len(rows))
-    shared = up(np.abs(tally.center) + tally.radius)
-    return value, sqrt_up(up(tally.squared + dot_up(shared, shared)))
+    shared = _shared_squares(tally.center, tally.radius, tally.reach)
+    return value, sqrt_up(up(tally.squared + shared))
+
+
+def _shared_squares(center: Array, radius: Array, reach: Array) -> Array:
+    """The smaller of Σ_q (|center_q| + radius_q)² and (|center| + reach)²."""
+    size = np.abs(center)
+    by_coordinate = up(size + radius)
+    together = up(sqrt_up(dot_up(size, size)) + reach)
+    return np.minimum(dot_up(by_coordinate, by_coordinate), up(together * together))
 
 
 def stands_alone(traced: Trace) -> bool:
-    """Whether the last layer has a bound of its own, from the box of what it reads: there is such a
-    box, and no noise is shared with other layers."""
+    """Whether the last layer has a bound of its own, from the box of what it reads, and not from
+    the input region itself."""
     step = traced.steps[-1]
-    return (
-        isinstance(step, NoisyStep)
-        and isinstance(step.layer, Dense)
-        and step.region is None
-        and step.factors is None
-    )
+    return isinstance(step, NoisyStep) and step.region is None
 
 
 def last_layer(traced: Trace, rows: Array) -> Functional:
@@ -169,9 +221,10 @@ def last_layer(traced: Trace, rows: Array) -> Functional:
     assert isinstance(step, NoisyStep)
     h = step.h
     box = Region("box", h.lower, 0.0, h.lower, h.upper)
-    none = np.zeros(len(rows))
-    tally = Tally(none, none, np.zeros((len(rows), 0)), np.zeros((len(rows), 0)))
-    pulled, tally = _pull(replace(step, region=box), rows, tally)
+    none, ranks = np.zeros(len(rows)), 0 if step.factors is None else len(step.factors)
+    empty = np.zeros((len(rows), ranks))
+    tally = Tally(none, none, empty, empty, none)
+    pulled, tally = _pull(replace(step, region=box, way=()), rows, tally)
     return conclude(replace(traced, region=box), pulled, tally)
 
 
@@ -179,18 +232,15 @@ def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
     """Of the neurons of an image that layer k gives, and of their negatives, from the nearest
     intervals alone.
 
-    A term with an interval counts by its ends, another by its own functional; noises of different
-    layers are independent, so that the squares of L add up.
+    A term with an interval counts by its ends, another by its own functional. Noises of different
+    layers are independent, so that the squares of L add up, unless weights share them: then L does.
     """
     step = traced.steps[k]
     if isinstance(step, NoisyStep):
-        if step.factors is not None or not isinstance(step.layer, Conv):
-            raise CannotCheck(
-                "unsupported", "convolutions with correlated weights cannot be checked yet"
-            )
-        return one_layer(step.layer, step)
+        return one_layer(step)
     layer = traced.network.layers[k]
-    assert isinstance(layer, JOINS)  # of images: nothing else has no interval of its own
+    assert isinstance(layer, SUMS)  # nothing else has no interval of its own
+    together = _shares_noise(traced, k)
     lows, highs, squares, noisy = list[Array](), list[Array](), list[Array](), list[Array]()
     for node in traced.network.reads[k]:
         if node in traced.intervals:
@@ -200,36 +250,55 @@ def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
             (below, noise), (above, _) = local(traced, node - 1)
         lows.append(below)
         highs.append(above)
-        squares.append(np.where(noise > 0, up(noise**2), 0.0))
+        squares.append(np.where(noise > 0, noise if together else up(noise**2), 0.0))
         noisy.append((noise > 0).astype(np.float64))
     random = layer.join(noisy, lambda count: count) > 0
-    lipschitz = np.where(random, sqrt_up(layer.join(squares, up)), 0.0)
+    total = layer.join(squares, up)
+    lipschitz = np.where(random, total if together else sqrt_up(total), 0.0)
     return (layer.join(lows, down), lipschitz), (layer.join(highs, down), lipschitz.copy())
 
 
-def one_layer(layer: Conv, step: NoisyStep) -> tuple[Functional, Functional]:
-    """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over each neuron's patch: the
-    fold on the box."""
+def _shares_noise(traced: Trace, k: int) -> bool:
+    """Whether weights of the linear layers that layer k sums up share noise."""
+    step = traced.steps[k]
+    if isinstance(step, NoisyStep):
+        return step.factors is not None
+    terms = [node for node in traced.network.reads[k] if node not in traced.intervals]
+    return any(_shares_noise(traced, node - 1) for node in terms)
+
+
+def one_layer(step: NoisyStep) -> tuple[Functional, Functional]:
+    """±(μ·hc) - Σ_e hr_e E|μ_e + g_e| and L² = Σ_e σ_e² max|h_e|² over what each neuron meets, and
+    what shared noise adds to it: the fold on the box."""
+    layer, size, spread = step.layer, step.h.magnitude, step.spread
     center, radius = center_radius(step.h)
-    middle, spread, size = (
-        layer.patches(center),
-        layer.patches(radius),
-        layer.patches(step.h.magnitude),
-    )
-    spread[-1] = 0.0  # of the constant 1
-    expected, squared = np.abs(step.mean), np.zeros((step.mean.shape[1], middle.shape[1]))
+    expected, squared = np.abs(step.mean), np.zeros(layer.outputs)
+    if spread is not None:
+        expected = expected_magnitude(step.mean, sqrt_up(spread))
     if step.variance is not None:
-        expected = expected_magnitude(step.mean, sqrt_up(step.variance))
-        total = step.variance.T @ up(size**2)
-        squared = up(total + sum_error(layer.terms, total))
-    paid = expected.T @ spread
-    loss = up(paid + sum_error(2 * layer.terms, expected.T @ size + paid))
+        squared = meet_up(layer, step.variance, up(size**2))
+    if step.factors is not None:
+        squared = up(squared + _one_layer_shared(step, step.factors))
+    paid = layer.meet(expected, radius, 0.0)
+    loss = up(paid + sum_error(2 * len(expected), layer.meet(expected, size) + paid))
     value, lipschitz = (
-        step.mean.T @ middle,
-        sqrt_up(squared) if step.variance is not None else squared,
+        layer.meet(step.mean, center),
+        sqrt_up(squared) if spread is not None else squared,
     )
-    below, above = (down(sign * value - loss).reshape(-1) for sign in (1.0, -1.0))
-    return (below, lipschitz.reshape(-1)), (above, lipschitz.reshape(-1).copy())
+    below, above = (down(sign * value - loss) for sign in (1.0, -1.0))
+    return (below, lipschitz), (above, lipschitz.copy())
+
+
+def _one_layer_shared(step: NoisyStep, factors: Array) -> Array:
+    """What shared noise adds to L² of every neuron."""
+    layer, size = step.layer, step.h.magnitude
+    center, radius = center_radius(step.h)
+    centers = np.stack([layer.meet(factor, center) for factor in factors], -1)
+    gaps = np.stack([meet_error(layer, np.abs(factor), size) for factor in factors], -1)
+    radii = np.stack([meet_up(layer, np.abs(factor), radius, 0.0) for factor in factors], -1)
+    variance = dot_up(np.moveaxis(factors, 0, -1), np.moveaxis(factors, 0, -1))
+    reach = up(meet_up(layer, sqrt_up(variance), radius, 0.0) + dot_up(gaps, np.ones_like(gaps)))
+    return _shared_squares(centers, up(radii + gaps), reach)
 
 
 def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
@@ -245,7 +314,7 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
         reach = (
             _reach(step, variances)
             if isinstance(layer, Dense)
-            else _kernel_reach(layer, step, step.variance, rows)
+            else _shared_reach(layer, step, step.variance, rows)
         )
         tally = replace(tally, squared=up(tally.squared + reach))
         std = variances
@@ -255,7 +324,11 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
     if std is not None:
         std, tally = sqrt_up(std), replace(tally, random=True)
         if step.region is not None:
-            tally = replace(tally, input_std=_joined(std[:, :-1], tally))
+            own = std[:, :-1]
+            for part in step.way:
+                own = part.back(own)
+            own = np.maximum(own, ETA)  # also of entries that are not read: it divides
+            tally = replace(tally, input_std=_joined(own, tally))
         else:
             expected = up(_half_normal_mean() * dot_up(std, center_radius(h)[1]))
             tally = replace(tally, value=down(tally.value - expected))
@@ -277,24 +350,22 @@ def _reach(step: NoisyStep, variances: Array) -> Array:
     s_j."""
     own, bias = variances[:, :-1], variances[:, -1]
     reach = dot_up(own, up(step.h.magnitude**2))
-    if step.region is not None and not step.region.is_box:
+    if step.region is not None and not step.region.is_box and not step.way:
         center = sqrt_up(dot_up(own, up(step.region.x**2)))
         ball = up(center + up(step.region.eps * sqrt_up(own.max(-1))))
         reach = np.minimum(reach, up(ball * ball))
     return up(reach + bias)
 
 
-def _kernel_reach(layer: Conv, step: NoisyStep, variance: Array, rows: Array) -> Array:
+def _shared_reach(layer: Sharing, step: NoisyStep, variance: Array, rows: Array) -> Array:
     """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))², g_e(A, h) the derivative of A·(W h) with respect to
-    a kernel entry."""
+    a weight that meets several entries."""
     middle, spread = center_radius(step.h)
-    shaped = rows.reshape(len(rows), variance.shape[1], -1)
-    centers, radii = layer.patches(middle).T, layer.patches(spread).T
-    radii[:, -1] = 0.0  # of the constant 1
-    at_center, size = shaped @ centers, np.abs(shaped) @ np.abs(centers)
-    reach = np.abs(shaped) @ radii
-    slope = up(np.abs(at_center) + up(reach + sum_error(2 * len(centers), size + reach)))
-    return dot_up(up(slope * slope).reshape(len(rows), -1), variance.T.reshape(-1))
+    at_center, size = layer.slopes(rows, middle), layer.slopes(np.abs(rows), np.abs(middle))
+    reach = layer.slopes(np.abs(rows), spread, 0.0)
+    slope = up(np.abs(at_center) + up(reach + sum_error(2 * layer.outputs, size + reach)))
+    flat = up(slope * slope).reshape(len(rows), -1)
+    return dot_up(flat, variance.reshape(-1))
 
 
 def _pull_shared(
@@ -303,18 +374,21 @@ def _pull_shared(
     """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q
     a_q², [R, in + 1]."""
     middle, spread = center_radius(h)
-    centers, radii, squares = [], [], np.zeros((len(rows), len(middle)))
+    centers, gaps, radii, squares = [], [], [], np.zeros((len(rows), len(middle)))
     for factor in factors:
         coefficients = layer.pull(factor, rows)
         error = pull_error(layer, np.abs(factor), np.abs(rows))
         size = up(np.abs(coefficients) + error)
         low, high = dot_down(coefficients, middle), dot_up(coefficients, middle)
         centers.append(low)
-        radii.append(up(up(high - low) + up(dot_up(size, spread) + dot_up(error, h.magnitude))))
+        gaps.append(up(up(high - low) + dot_up(error, h.magnitude)))
+        radii.append(dot_up(size, spread))
         squares = up(squares + up(size * size))
     total = tally.center + np.stack(centers, -1)
-    radius = up(up(tally.radius + np.stack(radii, -1)) + up(UNIT * np.abs(total) + ETA))
-    return replace(tally, center=total, radius=radius), squares
+    gap = up(np.stack(gaps, -1) + up(UNIT * np.abs(total) + ETA))
+    radius = up(up(tally.radius + np.stack(radii, -1)) + gap)
+    added = up(dot_up(sqrt_up(squares), spread) + dot_up(gap, np.ones_like(gap)))
+    return replace(tally, center=total, radius=radius, reach=up(tally.reach + added)), squares
 
 
 def _minimum(region: Region, rows: Array, std: Array | None) -> Array:
@@ -330,7 +404,7 @@ def _minimum(region: Region, rows: Array, std: Array | None) -> Array:
     if region.norm == "l2":
         dual = sqrt_up(up(dot_up(size, size) + dot_up(std, std)))
     else:
-        dual = up(size.max(-1) + up(_maximal_gain(rows.shape[-1]) * std.max(-1)))
+        dual = up(size.max(-1) + _maximal_noise(std))
     return np.maximum(best, down(dot_down(rows, region.x) - up(region.eps * dual)))
 
 
@@ -340,6 +414,16 @@ def _half_normal_mean() -> float:
     return upper_float((2 / arb.pi()).sqrt())
 
 
+def _maximal_noise(std: Array) -> Array:
+    """E max_j |g_j| <= sqrt(2 ln 2n) max_j s_j, for the n entries that have noise worth the name;
+    the others add at most their E|g_j| <= s_j."""
+    noisy = std > NO_NOISE
+    gains = np.array([_maximal_gain(max(n, 1)) for n in noisy.sum(-1).tolist()])
+    others = np.where(noisy, 0.0, std)
+    return up(up(gains * std.max(-1)) + dot_up(others, np.ones_like(others)))
+
+
+@cache
 def _maximal_gain(n: int) -> float:
     """sqrt(2 ln 2n) bounds E max_j |g_j| / max_j s_j"""
     return upper_float((2 * arb(2 * n).log()).sqrt())

@@ -11,6 +11,7 @@ everywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,24 +21,14 @@ from numpy.typing import NDArray
 
 from bnncert_check.activations import Lines, default_slopes, image, lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, dot_down, dot_up, down, sum_error, up
-from bnncert_check.layers import (
-    JOINS,
-    Activation,
-    Conv,
-    Dense,
-    Join,
-    Layer,
-    Linear,
-    MaxPool,
-    fixed_or,
-    pull_error,
-    pull_up,
-)
+from bnncert_check.layers import Activation, Layer
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model
 from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import Conv, Dense, Linear, Scale, fixed_or, pull_error, pull_up
+from bnncert_check.wiring import SUMS, MaxPool, Move, Sum, Wiring
 
 NEARLY = 2.0**-30  # relative to a window
 AT_ONCE = 2**22  # numbers of all rows that are walked together: 32 MiB an array
@@ -115,40 +106,42 @@ class MaxStep:
     layer: MaxPool
     h: Interval
 
-    def pull(self, rows: Array) -> tuple[Array, Array]:
-        lower, upper = (
-            self.layer.gather(self.h.lower),
-            self.layer.gather(self.h.upper),
-        )  # [outputs, entries]
-        least = lower.max(-1) - NEARLY * np.maximum(-lower.min(-1), upper.max(-1))
+    def followed(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Of every window the chosen entry, and whether no other can be larger."""
+        lower, upper = (self.layer.gather(end, -np.inf) for end in (self.h.lower, self.h.upper))
+        size = self.layer.gather(self.h.magnitude, 0.0).max(-1)
+        least = lower.max(-1) - NEARLY * size
         best = np.where(lower >= least[:, None], upper, -np.inf).argmax(-1)[:, None]
         others = upper.copy()
         np.put_along_axis(others, best, -np.inf, -1)
         alone = np.take_along_axis(lower, best, -1)[:, 0] >= others.max(-1)
-        places = self.layer.gather(np.arange(len(self.h.lower), dtype=np.float64)).astype(np.int64)
-        chosen = np.take_along_axis(places, best, -1)[:, 0]
+        numbers = np.arange(len(self.h.lower), dtype=np.float64)
+        places = self.layer.gather(numbers, 0.0).astype(np.int64)
+        return np.take_along_axis(places, best, -1)[:, 0], alone
+
+    def pull(self, rows: Array) -> tuple[Array, Array]:
+        chosen, alone = self.followed()
+        ceiling = self.layer.maximum(self.h.upper)
         followed = np.where(alone | (rows > 0), rows, 0.0)
-        pulled, size = (
-            np.zeros((len(rows), len(self.h.lower))),
-            np.zeros((len(rows), len(self.h.lower))),
-        )
+        pulled = np.zeros((len(rows), len(self.h.lower)))
+        magnitude = np.zeros_like(pulled)
         np.add.at(pulled.T, chosen, followed.T)
-        np.add.at(size.T, chosen, np.abs(followed).T)
-        error = dot_up(sum_error(lower.shape[-1], size), self.h.magnitude)
-        return pulled, down(dot_down(rows - followed, upper.max(-1)) - error)
+        np.add.at(magnitude.T, chosen, np.abs(followed).T)
+        error = dot_up(sum_error(math.prod(self.layer.kernel), magnitude), self.h.magnitude)
+        return pulled, down(dot_down(rows - followed, ceiling) - error)
 
 
 @dataclass(frozen=True)
-class JoinStep:
-    """A (h + h') = A h + A h' and the like: what the rows are on each term, the layer says."""
+class WiringStep:
+    """A (h + h') = A h + A h' and the like: what the rows are on each node, the layer says."""
 
-    layer: Join
+    layer: Wiring
 
     def pull(self, rows: Array) -> tuple[Array, Array]:
         return rows, np.zeros(len(rows))
 
 
-Step = BoxStep | ActivationStep | MaxStep | JoinStep
+Step = BoxStep | ActivationStep | MaxStep | WiringStep
 
 
 @dataclass(frozen=True)
@@ -193,8 +186,9 @@ class Bounded:
 
 
 def terms(step: object, nodes: tuple[int, ...], rows: Array) -> Iterator[tuple[int, Array]]:
-    """The nodes that a step reads, with the rows on each: those that it pulled, or a join's."""
-    parts = step.layer.split(rows, len(nodes)) if isinstance(step, JoinStep) else [rows]
+    """The nodes that a step reads, with the rows on each: those that it pulled, or as the layer
+    splits them."""
+    parts = step.layer.split(rows, len(nodes)) if isinstance(step, WiringStep) else [rows]
     return zip(nodes, parts, strict=True)
 
 
@@ -239,14 +233,17 @@ def _dense(layer: Dense, inputs: list[Interval], weights: WeightBox, bounded: Bo
     return _by_rows(bounded, unknown, np.arange(layer.outputs))
 
 
-def _conv(layer: Conv, inputs: list[Interval], weights: WeightBox, bounded: Bounded) -> Interval:
-    """By patches, and by rows where they are worth it."""
+def _sharing(
+    layer: Conv | Scale, inputs: list[Interval], weights: WeightBox, bounded: Bounded
+) -> Interval:
+    """By the layer alone, and by rows where they are worth it."""
     step = _box_step(layer, inputs, weights)
     bounded.steps.append(step)
-    ends = _one_layer(layer, step)
+    ends = _one_layer(step)
     exact = bool((step.h.lower >= 0).all() or (step.lower == step.upper).all())
     first = bounded.network.reads[len(bounded.steps) - 1] == (0,) and bounded.region.is_box
-    if layer.pool or (first and exact):  # rows would find the same
+    pool = isinstance(layer, Conv) and layer.pool
+    if pool or (first and exact):  # rows would find the same
         return Interval(*ends)
     return _by_rows(bounded, ends, _worth_rows(bounded, ends))
 
@@ -256,11 +253,22 @@ def _pool(layer: MaxPool, inputs: list[Interval], _: WeightBox, bounded: Bounded
     return maximum(layer, inputs[0])
 
 
-def _join(layer: Join, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
-    """Of a vector by rows; of an image by its terms, and by rows where they are worth it."""
-    bounded.steps.append(JoinStep(layer))
+def _move(layer: Move, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+    bounded.steps.append(WiringStep(layer))
+    return joined(layer, inputs)
+
+
+def joined(layer: Wiring, inputs: list[Interval]) -> Interval:
+    """The interval of what a move or a sum makes of others."""
     lower = layer.join([term.lower for term in inputs], down)
-    ends = lower, layer.join([term.upper for term in inputs], up)
+    return Interval(lower, layer.join([term.upper for term in inputs], up))
+
+
+def _sum(layer: Sum, inputs: list[Interval], _: WeightBox, bounded: Bounded) -> Interval:
+    """Of a vector by rows; of an image by its terms, and by rows where they are worth it."""
+    bounded.steps.append(WiringStep(layer))
+    by_terms = joined(layer, inputs)
+    ends = by_terms.lower, by_terms.upper
     chosen = _worth_rows(bounded, ends) if layer.is_image else np.arange(layer.outputs)
     return _by_rows(bounded, ends, chosen)
 
@@ -278,9 +286,11 @@ def _activation(
 # interval after it.
 RULES: dict[type[Layer], Callable[[Any, list[Interval], WeightBox, Bounded], Interval]] = {
     Dense: _dense,
-    Conv: _conv,
+    Conv: _sharing,
+    Scale: _sharing,
     MaxPool: _pool,
-    **dict.fromkeys(JOINS, _join),
+    Move: _move,
+    **dict.fromkeys(SUMS, _sum),
     Activation: _activation,
 }
 
@@ -328,30 +338,25 @@ def unit_rows(
         yield rows, places
 
 
-def _one_layer(layer: Conv, step: BoxStep) -> tuple[Array, Array]:
-    """Interval arithmetic over patches: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr
-    max|h|; above alike."""
+def _one_layer(step: BoxStep) -> tuple[Array, Array]:
+    """Interval arithmetic: Wl hc - |Wl| hr where h >= 0, else Wc hc - |Wc| hr - Wr max|h|; above
+    alike."""
+    layer, size = step.layer, step.h.magnitude
     center, radius = center_radius(step.h)
-    middle, spread, size = (
-        layer.patches(center),
-        layer.patches(radius),
-        layer.patches(step.h.magnitude),
-    )
-    spread[-1] = 0.0  # of the constant 1
     weights, width = (step.lower, step.upper), np.zeros_like(step.lower)
     if not (step.h.lower >= 0).all():
         weights = (step.lower / 2 + step.upper / 2,) * 2
         width = up(np.maximum(up(step.upper - weights[0]), up(weights[0] - step.lower)))
     ends = []
     for sign, matrix in zip((1.0, -1.0), weights, strict=True):
-        paid = np.abs(matrix).T @ spread + width.T @ size
-        error = sum_error(2 * layer.terms, (np.abs(matrix) + width).T @ size + paid)
-        ends.append(down(sign * (matrix.T @ middle) - up(paid + error)).reshape(-1))
+        paid = layer.meet(np.abs(matrix), radius, 0.0) + layer.meet(width, size)
+        error = sum_error(2 * layer.terms, layer.meet(np.abs(matrix) + width, size) + paid)
+        ends.append(down(sign * layer.meet(matrix, center) - up(paid + error)))
     return ends[0], -ends[1]
 
 
 def maximum(layer: MaxPool, h: Interval) -> Interval:
-    return Interval(layer.gather(h.lower).max(-1), layer.gather(h.upper).max(-1))
+    return Interval(layer.maximum(h.lower), layer.maximum(h.upper))
 
 
 def center_radius(h: Interval) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from bnncert_check.files import (
     strict_json,
 )
 from bnncert_check.grammar import exact, listed, members, word
-from bnncert_check.layers import KINDS, Layer, Linear, Shape
+from bnncert_check.layers import KINDS, Layer
 from bnncert_check.network import Network, read_network
 from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import Linear, Shape
 
 SCHEMA = "bnncert-posterior/1"
 FIELDS = {
@@ -77,6 +78,25 @@ class Posterior:
         if self.family == "uniform":
             return (self.fields["high"] - self.fields["low"]) / 2
         return next(value for name, value in self.fields.items() if name in SCALES)
+
+    def factors(self, layer: Linear) -> Array | None:
+        """Of noise that the layer's weights share, [rank, *the layer's matrix]; None if there is
+        none. A factor has rows for the last weights, from the first of a layer on."""
+        factor = self.fields.get("factor")
+        start = layer.start - self.first
+        if factor is None or start < 0:
+            return None
+        own = replace(layer, start=start).matrix(factor.T)
+        return own if own.any() else None
+
+    def is_random(self, layer: Linear) -> bool:
+        """Whether any weight of the layer is, of a Gaussian family."""
+        return bool(layer.matrix(self.fields["std"]).any()) or self.factors(layer) is not None
+
+    @property
+    def first(self) -> int:
+        """The first weight that the factor has a row for."""
+        return len(self.center) - len(self.fields["factor"]) if "factor" in self.fields else 0
 
     @property
     def random(self) -> NDArray[np.bool_]:
@@ -221,14 +241,22 @@ def _posterior(family: Any, layers: tuple[Layer, ...], left: Arrays, prefix: str
 def _gather(layers: tuple[Layer, ...], left: Arrays, prefix: str, field: str) -> Array:
     """One field of all weights as a flat vector [n], a factor as [n, k], samples as [S, n]."""
     weighted = [layer for layer in layers if isinstance(layer, Linear) and layer.parameters]
-    count = _stacked(left, f"{prefix}W0_{field}", field)
+    first = _first(len(weighted), left, prefix, field)
+    count = _stacked(left, f"{prefix}W{first}_{field}", field)
     parts: list[Array] = []
-    for i, layer in enumerate(weighted):
+    for i, layer in enumerate(weighted[first:], first):
         for letter, shape in layer.parameters.items():
             part = _numbers(left, f"{prefix}{letter}{i}_{field}", (*count, *shape))
             parts.append(part.reshape(*count, math.prod(shape)))
     joined = np.concatenate(parts, -1)
     return np.ascontiguousarray(joined.T) if field == "factor" else joined
+
+
+def _first(layers: int, left: Arrays, prefix: str, field: str) -> int:
+    """The first layer with numbers: of a factor, which the last ones alone may have, the first that
+    has any."""
+    present = (i for i in range(layers) if f"{prefix}W{i}_{field}" in left)
+    return next(present, 0) if field == "factor" else 0
 
 
 def _stacked(left: Arrays, name: str, field: str) -> tuple[int, ...]:

@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 
 from bnncert_check.descriptions import JOIN_READERS, READERS
 from bnncert_check.grammar import index, listed, members, whole
-from bnncert_check.layers import JOINS, Layer, Linear, Shape
+from bnncert_check.layers import Layer
 from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import Linear, Shape
+from bnncert_check.wiring import SUMS
 
 Reads: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -48,9 +50,9 @@ class Network:
         return tuple(self.layers[k] for k in self.readers[node])
 
     def is_term(self, node: int) -> bool:
-        """Whether a node is only a term of one join, whose own interval is enough."""
+        """Whether a node is only a term of one sum, whose own interval is enough."""
         readers = self.reading(node)
-        return len(readers) == 1 and isinstance(readers[0], JOINS)
+        return len(readers) == 1 and isinstance(readers[0], SUMS)
 
     @property
     def widths(self) -> tuple[int, ...]:

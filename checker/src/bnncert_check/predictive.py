@@ -20,16 +20,7 @@ from flint import arb
 
 from bnncert_check.arithmetic import Array, dot_up, lower_float, sqrt_up, up, upper_float
 from bnncert_check.functionals import Functional
-from bnncert_check.layers import (
-    JOINS,
-    Activation,
-    Join,
-    Layer,
-    Linear,
-    MaxPool,
-    fixed_or,
-    through_up,
-)
+from bnncert_check.layers import Activation, Layer
 from bnncert_check.linear import row_bounds
 from bnncert_check.mass import WeightBox
 from bnncert_check.model import Model, Posterior
@@ -38,6 +29,8 @@ from bnncert_check.proofs import Proof, functionals
 from bnncert_check.region import Region
 from bnncert_check.tails import normal_tail
 from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import Linear, fixed_or, meet_up
+from bnncert_check.wiring import SUMS, MaxPool, Move, Wiring
 
 LEVELS, PER_UNIT = 65, 8
 
@@ -139,11 +132,11 @@ def output_norms(model: Model, posterior: Posterior, region: Region) -> Array:
     fields = posterior.fields
     shared = "factor" in fields
     variance = up(fields["std"] ** 2)
-    std = (
-        sqrt_up(up(variance + dot_up(fields["factor"], fields["factor"])))
-        if shared
-        else fields["std"]
-    )
+    std = fields["std"]
+    if shared:
+        squares = np.zeros_like(std)
+        squares[posterior.first :] = dot_up(fields["factor"], fields["factor"])
+        std = sqrt_up(up(variance + squares))
     network, sizes = model.network, [np.maximum(np.abs(region.lower), np.abs(region.upper))]
     remaining = _weighted_beyond(network)
     for k, layer in enumerate(network.layers):
@@ -151,7 +144,7 @@ def output_norms(model: Model, posterior: Posterior, region: Region) -> Array:
         if isinstance(layer, Linear):
             factor = upper_float((arb(2) ** (remaining[k + 1] + 2) - 1).sqrt()) if shared else 1.0
             weights = up(np.abs(fixed_or(layer, fields["mean"])) + up(factor * layer.matrix(std)))
-            sizes.append(through_up(layer, weights, inputs[0]))
+            sizes.append(meet_up(layer, weights, inputs[0]))
         else:
             sizes.append(SIZES[type(layer)](layer, inputs))
     return sizes[-1]
@@ -170,11 +163,11 @@ def _weighted_beyond(network: Network) -> list[int]:
 
 def _pooled(layer: MaxPool, sizes: list[Array]) -> Array:
     """At most the sum over the window."""
-    gathered = layer.gather(sizes[0])
+    gathered = layer.gather(sizes[0], 0.0)
     return dot_up(gathered, np.ones_like(gathered))
 
 
-def _joined(layer: Join, sizes: list[Array]) -> Array:
+def _joined(layer: Wiring, sizes: list[Array]) -> Array:
     """|h + h'| <= |h| + |h'|"""
     return layer.join(sizes, up)
 
@@ -186,6 +179,7 @@ def _activated(layer: Activation, sizes: list[Array]) -> Array:
 
 SIZES: dict[type[Layer], Callable[[Any, list[Array]], Array]] = {
     MaxPool: _pooled,
-    **dict.fromkeys(JOINS, _joined),
+    Move: _joined,
+    **dict.fromkeys(SUMS, _joined),
     Activation: _activated,
 }

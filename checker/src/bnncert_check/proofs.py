@@ -32,23 +32,14 @@ from bnncert_check.functionals import (
     stands_alone,
     walk,
 )
-from bnncert_check.layers import (
-    JOINS,
-    Activation,
-    Conv,
-    Dense,
-    Join,
-    Layer,
-    Linear,
-    MaxPool,
-    pull_up,
-)
+from bnncert_check.layers import Activation, Layer
 from bnncert_check.linear import (
     ActivationStep,
     Interval,
-    JoinStep,
     MaxStep,
+    WiringStep,
     center_radius,
+    joined,
     maximum,
     row_slices,
     unit_rows,
@@ -59,6 +50,9 @@ from bnncert_check.network import Network
 from bnncert_check.region import Region
 from bnncert_check.splits import Common, Leaf, Tree, leaf_of, split_step
 from bnncert_check.tails import normal_tail
+from bnncert_check.weighted import Conv, Dense, Linear, Scale, pull_up
+from bnncert_check.wiring import SUMS, MaxPool, Move, Sum
+from bnncert_check.zonotopes import Reading, image_zonotope, input_zonotope
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,7 @@ class Proof:
         int, NDArray[np.bool_]
     ]  # by position of a convolution: the neurons with rows of their own
     alone: bool = False  # whether dense layers are bounded by themselves too
+    forward: bool = False  # whether zonotopes bound what is certain, too
     open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     trees: dict[int, Tree] = field(default_factory=dict)
 
@@ -200,7 +195,8 @@ def _leaf(root: Trace, leaf: Leaf) -> Trace:
     smaller: dict[int, Interval] = {}  # by node
     changed: list[Step] = []
     for k, (layer, whole) in enumerate(zip(root.network.layers, root.steps, strict=True)):
-        step, node = whole, root.network.reads[k][0]
+        step, reads = whole, root.network.reads[k]
+        node = reads[0]
         if (
             isinstance(whole, ActivationStep)
             and isinstance(layer, Activation)
@@ -209,6 +205,9 @@ def _leaf(root: Trace, leaf: Leaf) -> Trace:
             step, smaller[k + 1] = split_step(layer, whole, leaf, _dead(layer, whole.h))
         elif isinstance(layer, MaxPool) and node in smaller:
             step, smaller[k + 1] = MaxStep(layer, smaller[node]), maximum(layer, smaller[node])
+        elif isinstance(layer, Move) and any(read in smaller for read in reads):
+            held = [smaller[r] if r in smaller else root.intervals[r] for r in reads]
+            smaller[k + 1] = joined(layer, held)
         elif isinstance(whole, NoisyStep) and node in smaller:
             step = replace(whole, h=smaller[node])
         changed.append(step)
@@ -227,12 +226,44 @@ def _trace(model: Model, posterior: Posterior, region: Region, proof: Proof) -> 
     Q(t) each."""
     network, ends = model.network, 0
     traced = Trace(network, region, [], {0: Interval(region.lower, region.upper)})
+    forward = Forward(traced) if proof.forward else None
     for k, layer in enumerate(network.layers):
+        if forward is not None and isinstance(layer, Linear) and posterior.is_random(layer):
+            forward = None
         TRACED[type(layer)](traced, layer, posterior, proof)
+        within = None if forward is None else forward.advance(layer)
         if _is_sum(layer) and network.readers[k + 1] and not network.is_term(k + 1):
-            traced.intervals[k + 1], count = _interval(traced, layer, proof)
+            traced.intervals[k + 1], count = _interval(traced, layer, proof, within)
             ends += count
     return traced, ends
+
+
+class Forward:
+    """Zonotopes of the nodes before the first random layer, as long as something reads them."""
+
+    def __init__(self, traced: Trace) -> None:
+        self.traced = traced
+        self.held = {0: input_zonotope(traced.intervals[0])}
+        self.symbols = len(traced.intervals[0].lower)
+
+    def advance(self, layer: Layer) -> Interval:
+        """The interval of what the last step gives."""
+        k, network = len(self.traced.steps) - 1, self.traced.network
+        step, nodes = self.traced.steps[k], network.reads[k]
+        matrix = step.mean if isinstance(step, NoisyStep) else None
+        slopes = step.lines.upper_slope if isinstance(step, ActivationStep) else None
+        reading = Reading(
+            [self.held[node] for node in nodes],
+            self.traced.intervals.get(nodes[0]),
+            slopes,
+            self.symbols,
+        )
+        found = self.held[k + 1] = image_zonotope(layer, matrix, reading)
+        self.symbols = max(self.symbols, len(found.directions))
+        for node in {*nodes}:
+            if network.readers[node][-1] == k:
+                del self.held[node]
+        return found.interval
 
 
 def _activation(traced: Trace, layer: Activation, _: Posterior, proof: Proof) -> None:
@@ -250,28 +281,35 @@ def _pool(traced: Trace, layer: MaxPool, _: Posterior, __: Proof) -> None:
 
 
 def _linear(traced: Trace, layer: Linear, posterior: Posterior, _: Proof) -> None:
-    first = traced.network.reads[len(traced.steps)] == (0,)
-    traced.steps.append(noisy(layer, posterior, _input(traced), traced.region if first else None))
+    traced.steps.append(noisy(layer, posterior, traced, _input(traced)))
 
 
-def _join(traced: Trace, layer: Join, *_: object) -> None:
-    traced.steps.append(JoinStep(layer))
+def _sum(traced: Trace, layer: Sum, *_: object) -> None:
+    traced.steps.append(WiringStep(layer))
+
+
+def _move(traced: Trace, layer: Move, *_: object) -> None:
+    inputs = [traced.intervals[node] for node in traced.network.reads[len(traced.steps)]]
+    traced.steps.append(WiringStep(layer))
+    traced.intervals[len(traced.steps)] = joined(layer, inputs)
 
 
 # Each adds its step to the trace, and the interval after it unless that is a sum's.
 TRACED: dict[type[Layer], Callable[[Trace, Any, Posterior, Proof], None]] = {
     Dense: _linear,
     Conv: _linear,
+    Scale: _linear,
     MaxPool: _pool,
-    **dict.fromkeys(JOINS, _join),
+    Move: _move,
+    **dict.fromkeys(SUMS, _sum),
     Activation: _activation,
 }
 NOTICED = 2.0**-30  # relative to an end
 
 
-def _is_sum(layer: Layer) -> TypeGuard[Linear | Join]:
+def _is_sum(layer: Layer) -> TypeGuard[Linear | Sum]:
     """Whether the interval after it consists of functionals' ends, which may fail."""
-    return isinstance(layer, (Dense, Conv, *JOINS))
+    return isinstance(layer, (Dense, Conv, Scale, *SUMS))
 
 
 def _input(traced: Trace) -> Interval:
@@ -280,9 +318,14 @@ def _input(traced: Trace) -> Interval:
     return traced.intervals[node]
 
 
-def _interval(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Interval, int]:
-    """Of what the last step gives, and how many of its ends can fail."""
+def _interval(
+    traced: Trace, layer: Linear | Sum, proof: Proof, within: Interval | None
+) -> tuple[Interval, int]:
+    """Of what the last step gives, and how many of its ends can fail; `within`: where it lies for
+    certain, if that is known."""
     (low, low_noise), (high, high_noise) = _neurons(traced, layer, proof)
+    if within is not None:  # nothing is random so far
+        low, high = np.maximum(low, within.lower), np.maximum(high, -within.upper)
     lower, upper = down(low - up(proof.t * low_noise)), -down(high - up(proof.t * high_noise))
     # The lower end of a ReLU that is off is not needed: 0 stands for it, and nothing is charged.
     off = (upper <= 0) & all(map(_flat_below, traced.network.reading(len(traced.steps))))
@@ -313,7 +356,7 @@ def _for_rows(step: Step, layer: Layer, proof: Proof, part: slice) -> Step:
     )
 
 
-def _neurons(traced: Trace, layer: Linear | Join, proof: Proof) -> tuple[Functional, Functional]:
+def _neurons(traced: Trace, layer: Linear | Sum, proof: Proof) -> tuple[Functional, Functional]:
     """m and L of every z_i and of every -z_i, z what the last step gives: by rows for a vector,
     and by its layer alone; else without, or with where the proof says so.
 

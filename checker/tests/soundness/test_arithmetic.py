@@ -13,9 +13,9 @@ from flint import arb
 from mpmath import mpf
 
 from bnncert_check import arithmetic as ar
-from bnncert_check.layers import Dense as Linear
-from bnncert_check.layers import pull_error, pull_up
 from bnncert_check.tails import expected_magnitude, normal_tails_down, normal_tails_up
+from bnncert_check.weighted import Dense as Linear
+from bnncert_check.weighted import pull_error, pull_up
 from soundness.forging import ETA, Array, Random, trap_vectors
 
 

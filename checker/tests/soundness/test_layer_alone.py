@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
+from bnncert_check.activations import Lines
 from bnncert_check.functionals import Trace, last_layer, noisy, stands_alone
-from bnncert_check.layers import Activation, Dense
-from bnncert_check.linear import Interval
+from bnncert_check.layers import Activation
+from bnncert_check.linear import ActivationStep, Interval
 from bnncert_check.model import Posterior
 from bnncert_check.network import Network
 from bnncert_check.region import Region
+from bnncert_check.weighted import Dense
 from soundness.forging import Array, Random
 
 SIZES = {"plain": 0, "wild": 60, "subnormal": 520}  # in powers of two
@@ -57,9 +59,10 @@ def a_case(rng: Random, kind: str) -> tuple[Trace, Dense, Posterior, Array]:
     ends[1] = np.where(rng.random(inputs) < 0.2, ends[0], ends[1])
     ends = np.where(rng.random(inputs) < 0.3, np.maximum(ends, 0), ends)
     h = Interval(ends[0], ends[1])
-    steps = [noisy(layer, posterior, h, None)]
     network = Network((inputs,), (Activation("ReLU", 0.0, inputs, 0), layer), ((0,), (1,)))
     region = Region("linf", np.zeros(inputs), 0.0, np.zeros(inputs), np.zeros(inputs))
+    relu = ActivationStep(Lines(*np.zeros((4, inputs))), h)
+    steps = [noisy(layer, posterior, Trace(network, region, [relu], {}), h)]
     coefficients = rng.normal(size=(rows, outputs)) * (rng.random((rows, outputs)) < 0.8)
     return Trace(network, region, [*steps], {}), layer, posterior, coefficients
 

@@ -12,19 +12,19 @@ from bnncert.bounds.relaxations import image
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import (
-    JOINS,
     LINEAR,
+    SUMS,
     AvgPool2d,
     Dense,
-    Flatten,
-    Join,
     Layer,
     Linear,
     MaxPool2d,
     Shape,
+    Sum,
     rule_for,
 )
 from bnncert.model.maps import apply, fan, spread_bias, through
+from bnncert.model.moves import MOVES, Move
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
 from bnncert.numerics.batching import slices
@@ -68,13 +68,14 @@ def _pooled(layer: MaxPool2d, inputs: Sequence[Box]) -> Box:
     return Box(*ends)
 
 
-def _flat(_: Flatten, inputs: Sequence[Box]) -> Box:
-    (h,) = inputs
-    return h.reshape(len(h.lower), -1)
+def _moved(layer: Move, inputs: Sequence[Box]) -> Box:
+    """Every entry is one of those before, or 0: exact."""
+    shape = tuple(inputs[0].shape[1:])
+    lower = apply(layer, (), [h.lower for h in inputs], shape)
+    return Box(lower, apply(layer, (), [h.upper for h in inputs], shape))
 
 
-def _joined(layer: Join, inputs: Sequence[Box]) -> Box:
-    """A join is monotone in every entry."""
+def _summed(layer: Sum, inputs: Sequence[Box]) -> Box:
     shape = tuple(inputs[0].shape[1:])
     lower = apply(layer, (), [h.lower for h in inputs], shape)
     upper = apply(layer, (), [h.upper for h in inputs], shape)
@@ -90,8 +91,8 @@ def _image(layer: Activation, inputs: Sequence[Box]) -> Box:
 
 RANGES: dict[type, Callable[[Any, Sequence[Box]], Box]] = {
     MaxPool2d: _pooled,
-    Flatten: _flat,
-    **dict.fromkeys(JOINS, _joined),
+    **dict.fromkeys(MOVES, _moved),
+    **dict.fromkeys(SUMS, _summed),
     **dict.fromkeys(ACTIVATIONS, _image),
 }
 

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bnncert.bounds.cropping import crop_linear, cropped
 from bnncert.bounds.interval import interval_rows, linear_image, range_of
+from bnncert.bounds.neurons import entries, has_rows, signed_rows, tiles, worth_rows
 from bnncert.bounds.steps import step_of
 from bnncert.bounds.walk import Step, Tally, walk
-from bnncert.model.activations import ACTIVATIONS
+from bnncert.bounds.windows import Window
 from bnncert.model.box import Box, intersect
-from bnncert.model.layers import JOINS, LINEAR, AvgPool2d, Conv2d, Dense, Layer, Linear, Shape
+from bnncert.model.layers import LINEAR, AvgPool2d, Conv2d, Dense, Layer, Linear, Shape
 from bnncert.model.maps import fan, pull, spread_bias
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
@@ -52,6 +54,10 @@ class LinearStep:
     def __getitem__(self, index: Tensor | slice) -> LinearStep:
         """For some of the inputs; the weights are those of all."""
         return replace(self, error=self.error[index], floor=self.floor[index])
+
+    def crop(self, before: Window, after: Window) -> LinearStep:
+        given = ("bias_lower", "bias_upper", "error")
+        return crop_linear(self, before, after, ("lower", "upper"), (), given)
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         flat = rows.flatten(2)
@@ -99,6 +105,11 @@ class SignedLinearStep:
             error=self.error[index],
             floor=self.floor[index],
         )
+
+    def crop(self, before: Window, after: Window) -> SignedLinearStep:
+        read = ("chord_slope", "chord_lift")
+        given = ("bias_center", "bias_radius", "error")
+        return crop_linear(self, before, after, ("center", "radius"), read, given)
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         flat = rows.flatten(2)
@@ -214,6 +225,7 @@ def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop:
     steps = list(known.steps)
     boxes = list(known.boxes)
     parameters = list(zip(network.split(weights.lower), network.split(weights.upper), strict=True))
+    varying = [not all(map(torch.equal, *ends)) for ends in parameters]
     for k in range(len(steps), stop):
         layer = network.layers[k]
         inputs = [boxes[node] for node in network.reads[k]]
@@ -232,20 +244,10 @@ def _extend(network: Network, weights: Box, region: Region, known: Prefix, stop:
             z = range_of(layer, inputs)
             steps.append(step_of(layer, inputs))
         if not exact and has_rows(network, k):
-            z = _refined(network, steps, boxes, region, z, worth_rows(network, k, z))
+            chosen = worth_rows(network, k, z, varying)
+            z = _refined(network, Prefix(steps, boxes), region, z, chosen)
         boxes.append(z)
     return Prefix(steps, boxes)
-
-
-def has_rows(network: Network, k: int) -> bool:
-    """Whether layer k gives sums whose intervals are worth rows of their own: not outputs, nor
-    terms of one other sum.
-
-    Where a term is read twice, its rows add up, and their rounding meets its box.
-    """
-    readers = network.reading(k + 1)
-    needed = len(readers) > 1 or any(not isinstance(reader, JOINS) for reader in readers)
-    return isinstance(network.layers[k], (*LINEAR, *JOINS)) and needed
 
 
 def _is_exact(layer: Linear, lower: tuple[Tensor, ...], upper: tuple[Tensor, ...], h: Box) -> bool:
@@ -278,67 +280,26 @@ def linear_step(
 
 
 def _refined(
-    network: Network,
-    steps: list[Step],
-    boxes: list[Box],
-    region: Region,
-    z: Box,
-    chosen: Tensor | None,
+    network: Network, traced: Prefix, region: Region, z: Box, chosen: Tensor | None
 ) -> Box:
     """z [B, *shape] of the last step, cut by the walks from ±e_i of the chosen neurons."""
-    shape = tuple(z.shape[1:])
+    node = len(traced.steps)
     flat = z.reshape(len(region), -1)
-    width = flat.shape[-1]
-    ends = [torch.full_like(flat.lower, -math.inf) for _ in range(2)]
-    each = 8 * WORKING_TENSORS * len(region) * widest(network, len(steps))
-    for side, sign in enumerate((1.0, -1.0)):
-        for index, rows in signed_rows(chosen, width, len(region), sign, each, flat.lower.device):
-            found, tally = walk(network, steps, boxes, rows.reshape(*rows.shape[:2], *shape))
-            bound = tally.value + region.minimum(found[0])
+    width = flat.lower.shape[1]
+    ends = torch.full_like(flat.lower, -math.inf).repeat(1, 2)
+    count = flat.lower.numel() if chosen is None else int(chosen.sum())
+    for tile in tiles(network, node, count, flat.lower.device):
+        part = cropped(network, traced.steps, traced.boxes, region, tile.crop)
+        each = 8 * WORKING_TENSORS * len(region) * entries(network, tile, node)
+        for index, rows in signed_rows(chosen, tile, width, each):
+            found, tally = walk(network, part.steps, part.boxes, rows)
+            bound = tally.value + part.region.minimum(found[0])
             places = index.expand(len(region), -1)
-            ends[side] = ends[side].scatter(1, places, bound.expand_as(places))
-    return intersect(flat, Box(ends[0], -ends[1])).reshape(len(region), *shape)
-
-
-def worth_rows(network: Network, k: int, z: Box) -> Tensor | None:
-    """Which neurons [B, n] of layer k get rows of their own: all (None) of vectors, of images those
-    whose sign is open, if that is all that matters next."""
-    if len(z.shape) == 2:
-        return None
-    if all(isinstance(r, ACTIVATIONS) and r.traits.bent for r in network.reading(k + 1)):
-        return ((z.lower < 0) & (z.upper > 0)).flatten(1)
-    return torch.ones_like(z.lower, dtype=torch.bool).flatten(1)
-
-
-def signed_rows(
-    chosen: Tensor | None,
-    width: int,
-    batch: int,
-    sign: float,
-    bytes_each: int,
-    device: torch.device,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Indices [B or 1, R] and rows sign·e_i [B or 1, R, width] of the chosen neurons (None: all),
-    in parts that fit."""
-    if chosen is None:
-        identity = sign * torch.eye(width, dtype=torch.float64, device=device).unsqueeze(0)
-        indices = torch.arange(width, device=device).unsqueeze(0)
-        yield from (
-            (indices[:, part], identity[:, part]) for part in slices(width, bytes_each, device)
-        )
-        return
-    count = int(chosen.sum(1).max())
-    # The chosen ones first; where they are fewer, others too.
-    order = chosen.to(torch.int8).topk(count, 1).indices
-    for part in slices(count, bytes_each, device):
-        index = order[:, part]
-        rows = torch.zeros(batch, index.shape[1], width, dtype=torch.float64, device=device)
-        yield index, rows.scatter(2, index.unsqueeze(-1), sign)
-
-
-def widest(network: Network, count: int) -> int:
-    """The most entries that a row has on its way back from what the first `count` layers give."""
-    return max(math.prod(shape) for shape in network.shapes[: count + 1])
+            ends = ends.scatter(1, places, bound.expand_as(places))
+    if chosen is not None:  # rows are filled up with other neurons: not to depend on the batch
+        ends = torch.where(chosen.repeat(1, 2), ends, -math.inf)
+    below, above = ends.chunk(2, 1)
+    return intersect(flat, Box(below, -above)).reshape(*z.shape)
 
 
 def _center_radius(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 from bnncert.bounds.pooling import MaxPoolStep, max_pool_step
 from bnncert.bounds.relaxations import Relaxation, relax
 from bnncert.bounds.walk import Step, Tally
+from bnncert.bounds.windows import Window
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
-from bnncert.model.layers import JOINS, Flatten, Join, Layer, MaxPool2d, Shape, rule_for
+from bnncert.model.layers import WIRING, Layer, MaxPool2d, Shape, Wiring, rule_for
 from bnncert.model.maps import split_rows
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, gamma
@@ -35,6 +36,14 @@ class ActivationStep:
     def __getitem__(self, index: Tensor | slice) -> ActivationStep:
         return ActivationStep(self.relaxation[index], self.z[index], self.size[index], self.shape)
 
+    def crop(self, _: Window, after: Window) -> ActivationStep:
+        def own(values: Tensor) -> Tensor:
+            return after.of_flat(values, self.shape)
+
+        lines = Relaxation(*(own(line) for line in vars(self.relaxation).values()))
+        z = Box(own(self.z.lower), own(self.z.upper))
+        return ActivationStep(lines, z, own(self.size), (self.shape[0], *after.size))
+
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         lines = self.relaxation
         rows = rows.flatten(2)
@@ -49,27 +58,18 @@ class ActivationStep:
 
 
 @dataclass(frozen=True)
-class FlattenStep:
-    """Rows over a vector, seen again as rows over the shape it was flattened from."""
+class WiringStep:
+    """What a move or a sum reads has its own part of the rows, exactly."""
 
-    shape: Shape
-
-    def __getitem__(self, index: Tensor | slice) -> FlattenStep:
-        return self
-
-    def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
-        return (rows.reshape(*rows.shape[:2], *self.shape),), tally
-
-
-@dataclass(frozen=True)
-class JoinStep:
-    """Each term has its own part of the rows, exactly."""
-
-    layer: Join
+    layer: Wiring
     shapes: tuple[Shape, ...]
 
-    def __getitem__(self, index: Tensor | slice) -> JoinStep:
+    def __getitem__(self, index: Tensor | slice) -> WiringStep:
         return self
+
+    def crop(self, before: Window, _: Window) -> WiringStep:
+        """Of sums and of channels one after the other: the others do not keep places."""
+        return replace(self, shapes=tuple((shape[0], *before.size) for shape in self.shapes))
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         return split_rows(self.layer, rows, self.shapes), tally
@@ -95,12 +95,8 @@ def _activation(layer: Activation, inputs: Sequence[Box]) -> ActivationStep:
     return activation_step(layer, inputs[0])
 
 
-def _flatten(_: Flatten, inputs: Sequence[Box]) -> FlattenStep:
-    return FlattenStep(tuple(inputs[0].shape[1:]))
-
-
-def _join(layer: Join, inputs: Sequence[Box]) -> JoinStep:
-    return JoinStep(layer, tuple(tuple(h.shape[1:]) for h in inputs))
+def _wiring(layer: Wiring, inputs: Sequence[Box]) -> WiringStep:
+    return WiringStep(layer, tuple(tuple(h.shape[1:]) for h in inputs))
 
 
 def _max_pool(layer: MaxPool2d, inputs: Sequence[Box]) -> MaxPoolStep:
@@ -109,7 +105,6 @@ def _max_pool(layer: MaxPool2d, inputs: Sequence[Box]) -> MaxPoolStep:
 
 STEPS: dict[type, Callable[[Any, Sequence[Box]], Step]] = {
     MaxPool2d: _max_pool,
-    Flatten: _flatten,
-    **dict.fromkeys(JOINS, _join),
+    **dict.fromkeys(WIRING, _wiring),
     **dict.fromkeys(ACTIVATIONS, _activation),
 }

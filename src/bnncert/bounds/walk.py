@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bnncert.bounds.windows import Window
 from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.numerics.products import dot
@@ -24,23 +25,43 @@ from bnncert.numerics.rounding import TINY, UNIT
 
 
 @dataclass(frozen=True, eq=False)
+class Shared:
+    """Slopes along noise that weights share: of each coordinate q the slope at the boxes' centres
+    and the most that the boxes add to it, and the most that they add to the vector of slopes."""
+
+    center: Tensor  # [B, R, k]
+    radius: Tensor  # [B, R, k]
+    reach: Tensor  # [B, R]
+
+    def plus(self, other: Shared) -> Shared:
+        center = self.center + other.center
+        rounding = 2 * UNIT * center.abs() + TINY
+        radius = self.radius + other.radius + rounding
+        return Shared(center, radius, self.reach + other.reach + rounding.sum(-1))
+
+    @property
+    def squared(self) -> Tensor:
+        """Its part of L²: the smaller of Σ_q (|center_q| + radius_q)² and (|center| + reach)²."""
+        by_coordinate = ((self.center.abs() + self.radius) ** 2).sum(-1)
+        together = (self.center**2).sum(-1).sqrt() + self.reach
+        return torch.minimum(by_coordinate, together**2)
+
+
+@dataclass(frozen=True, eq=False)
 class Tally:
     """What a walk has gathered: the value, and of random weights L² of independent noise and slopes
-    along shared noise.
-
-    For coordinate q of the shared noise: its slope at the boxes' centres and the most that the
-    boxes can add, so that its part of L² is at most (|center_q| + radius_q)². `input_std` waits for
-    the fold at the input.
-    """
+    along shared noise. `input_std` waits for the fold at the input."""
 
     value: Tensor  # [B or 1, R]
     variance: Tensor  # [B or 1, R]
-    center: Tensor | None = None  # [B, R, k]
-    radius: Tensor | None = None  # [B, R, k]
+    shared: Shared | None = None
     input_std: Tensor | None = None  # [B, R, n]
 
     def gained(self, constant: Tensor) -> Tally:
         return replace(self, value=self.value + constant)
+
+    def sharing(self, more: Shared) -> Tally:
+        return replace(self, shared=more if self.shared is None else self.shared.plus(more))
 
 
 class Step(Protocol):
@@ -55,6 +76,10 @@ class Step(Protocol):
 
     def __getitem__(self, index: Tensor | slice) -> Step:
         """For some of the inputs."""
+        ...
+
+    def crop(self, before: Window, after: Window) -> Step:
+        """For part of an image: what it gives in one window, from what it reads in another."""
         ...
 
 
@@ -79,6 +104,14 @@ def walk(
                 found[node] = found[node] + part
                 tally = tally.gained(-_rounding(found[node], boxes[node]))
     return found, tally
+
+
+def known_boxes(boxes: Sequence[Box | None]) -> list[Box]:
+    """Boxes of nodes that must have one: all but the terms of a sum."""
+    found = [box for box in boxes if box is not None]
+    if len(found) < len(boxes):
+        raise TypeError("only the terms of a sum may have no box")
+    return found
 
 
 def _rounding(rows: Tensor, box: Box | None) -> Tensor:

@@ -63,7 +63,8 @@ def train(
         ),
     ] = None,
     bayesian: Annotated[
-        str, typer.Option(help="Random weights: all, or those of dense layers.")
+        str,
+        typer.Option(help="Random weights: all, those of dense layers, of the last layer, none."),
     ] = "all",
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Examples a gradient step.")] = 128,

@@ -19,14 +19,15 @@ from torch import Tensor
 
 from bnncert.bounds.interval import range_of
 from bnncert.bounds.steps import ActivationStep, activation_step, step_of
-from bnncert.bounds.walk import Step, walk
+from bnncert.bounds.walk import Step, known_boxes, walk
 from bnncert.concentration.ascent import Climbing, climb
 from bnncert.concentration.branching import branch
 from bnncert.concentration.functional import Functional, Trace, bent_steps, conclude, with_offsets
 from bnncert.concentration.steps import NoisyLinear, SplitStep
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
-from bnncert.model.layers import Flatten, MaxPool2d
+from bnncert.model.layers import MaxPool2d
+from bnncert.model.moves import MOVES
 from bnncert.model.problem import Problem
 
 SLOPE_RATE = 0.1
@@ -182,9 +183,10 @@ def _signed(base: Roots, domains: Domains) -> Trace:
             z = _clamped(step.z, signs[k]).reshape(len(domains), *step.shape)
             steps.append(activation_step(layer, z))
             boxes[k + 1] = range_of(layer, [z])
-        elif isinstance(layer, Flatten | MaxPool2d) and own:
-            steps.append(step_of(layer, own))
-            boxes[k + 1] = range_of(layer, own)
+        elif isinstance(layer, (MaxPool2d, *MOVES)) and own:
+            inputs = known_boxes([boxes.get(node, root.boxes[node]) for node in network.reads[k]])
+            steps.append(step_of(layer, inputs))
+            boxes[k + 1] = range_of(layer, inputs)
         elif isinstance(step, NoisyLinear) and own:
             steps.append(replace(step, h=own[0]))
         else:

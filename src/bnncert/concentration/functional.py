@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bnncert.bounds.linear import signed_rows, widest
+from bnncert.bounds.cropping import PlacedStep, cropped
+from bnncert.bounds.neurons import Tile, entries, signed_rows, tiles
 from bnncert.bounds.steps import ActivationStep
-from bnncert.bounds.walk import Step, Tally, walk
+from bnncert.bounds.walk import Shared, Step, Tally, walk
 from bnncert.concentration.noise import SMALLEST
 from bnncert.concentration.steps import NoisyLinear
 from bnncert.model.activations import ACTIVATIONS, Activation
@@ -36,6 +37,7 @@ from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, UNIT, gamma
 from bnncert.numerics.tails import SPECIAL, expected_magnitude
 
+NO_NOISE = 2.0**-400  # above what stands for a standard deviation of 0 where it divides
 WORKING_TENSORS = 12  # of the rows' size, alive at once in a pull and the fold after it
 
 
@@ -69,6 +71,7 @@ class Trace:
     boxes: list[Box | None]
     charge: Tensor
     refined: dict[int, Tensor]
+    forward: bool = False  # whether zonotopes bounded what is certain, too
 
     def __getitem__(self, index: Tensor | slice) -> Trace:
         """For some of the inputs."""
@@ -79,11 +82,13 @@ class Trace:
             [None if box is None else box[index] for box in self.boxes],
             self.charge[index],
             {k: chosen[index] for k, chosen in self.refined.items()},
+            self.forward,
         )
 
     @property
     def linear(self) -> list[NoisyLinear]:
-        return [step for step in self.steps if isinstance(step, NoisyLinear)]
+        steps = (step.step if isinstance(step, PlacedStep) else step for step in self.steps)
+        return [step for step in steps if isinstance(step, NoisyLinear)]
 
 
 def bent_steps(traced: Trace) -> Iterator[tuple[int, Activation, ActivationStep]]:
@@ -108,8 +113,8 @@ def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
     terms = sum(step.terms + step.noise.rank for step in traced.linear)
     value = tally.value + _fold(traced.region, rows.flatten(2), tally.input_std, terms)
     squared = tally.variance
-    if tally.center is not None and tally.radius is not None:
-        squared = squared + ((tally.center.abs() + tally.radius) ** 2).sum(-1)
+    if tally.shared is not None:
+        squared = squared + tally.shared.squared
     # Where anything is random, L is not 0: what looks like 0 may have underflowed.
     least = SMALLEST**2 if any(step.noise.random for step in traced.linear) else 0.0
     lipschitz = (squared + least).sqrt() * (1 + gamma(2 * terms + 64))
@@ -120,16 +125,18 @@ def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
     """The functionals of z_i, then of -z_i [B, 2n], z what the last step gives, by rows of the
     chosen neurons (None: all); of the others it is said that nothing is known."""
     network = traced.network
-    region = traced.region
-    outputs = network.shapes[len(traced.steps)]
-    width = math.prod(outputs)
-    value = torch.full((len(region), 2 * width), -math.inf).to(region.center)
+    batch = len(traced.region)
+    node = len(traced.steps)
+    width = math.prod(network.shapes[node])
+    value = torch.full((batch, 2 * width), -math.inf).to(traced.region.center)
     lipschitz = torch.zeros_like(value)
-    each = bytes_a_row(traced)
-    for side, sign in enumerate((1.0, -1.0)):
-        for index, rows in signed_rows(chosen, width, len(region), sign, each, value.device):
-            found = functional(traced, rows.reshape(*rows.shape[:2], *outputs))
-            places = (index + side * width).expand(len(region), -1)
+    count = batch * width if chosen is None else int(chosen.sum())
+    for tile in tiles(network, node, count, value.device):
+        part = within(traced, tile)
+        each = bytes_a_row(part, entries(network, tile, node))
+        for index, rows in signed_rows(chosen, tile, width, each):
+            found = functional(part, rows)
+            places = index.expand(batch, -1)
             value = value.scatter(1, places, found.value.expand_as(places))
             lipschitz = lipschitz.scatter(1, places, found.lipschitz.expand_as(places))
     if chosen is not None:  # rows are filled up with other neurons
@@ -137,20 +144,25 @@ def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
     return Functional(value, lipschitz)
 
 
-def bytes_a_row(traced: Trace) -> int:
+def within(traced: Trace, tile: Tile) -> Trace:
+    """The trace as far as a tile of the last step's neurons depends on it."""
+    part = cropped(traced.network, traced.steps, traced.boxes, traced.region, tile.crop)
+    return replace(traced, steps=part.steps, boxes=part.boxes, region=part.region)
+
+
+def bytes_a_row(traced: Trace, entries: int) -> int:
     """Working memory of one row for the whole batch: its entries, for noisy convolutions those of
     their kernels too."""
     noisy = [step for step in traced.linear if isinstance(step.layer, Conv2d) and step.noise.random]
-    entries = max([step.mean.numel() for step in noisy], default=1)
+    kernels = [step.mean.numel() for step in noisy]
     rank = max((step.noise.rank for step in traced.linear), default=0)
-    most = max(widest(traced.network, len(traced.steps)), entries)
-    return 8 * WORKING_TENSORS * len(traced.region) * most * max(1, rank)
+    return 8 * WORKING_TENSORS * len(traced.region) * max(entries, *kernels, 0) * max(1, rank)
 
 
 def stands_alone(step: Step) -> bool:
-    """Whether a layer has a bound of its own, from the box of what it reads: there is such a box,
-    and no noise is shared with other layers."""
-    return isinstance(step, NoisyLinear) and step.region is None and step.noise.factor is None
+    """Whether a layer has a bound of its own, from the box of what it reads, and not from the input
+    region itself."""
+    return isinstance(step, NoisyLinear) and step.region is None
 
 
 def last_layer(traced: Trace, rows: Tensor) -> Functional:
@@ -172,8 +184,8 @@ def last_layer(traced: Trace, rows: Tensor) -> Functional:
 def local(traced: Trace, k: int) -> Functional:
     """The functionals of z_i, then of -z_i, z what layer k gives, from the nearest boxes alone.
 
-    A sum is as its terms: a term with a box counts by its ends, another by its own functional;
-    noises of different layers are independent.
+    A sum is as its terms: a term with a box counts by its ends, another by its own functional.
+    Noises of different layers are independent, and add up as such, unless weights share them.
     """
     step = traced.steps[k]
     if isinstance(step, NoisyLinear):
@@ -192,8 +204,20 @@ def local(traced: Trace, k: int) -> Functional:
 
     value = joined([term.value for term in terms])
     slack = gamma(2 * len(terms) + 16) * joined([term.value.abs() for term in terms]) + TINY
-    squared = joined([term.lipschitz**2 for term in terms])
-    return Functional(value - slack, squared.sqrt() * (1 + gamma(2 * len(terms) + 64)))
+    if shares_noise(traced, k):
+        together = joined([term.lipschitz for term in terms])
+    else:
+        together = joined([term.lipschitz**2 for term in terms]).sqrt()
+    return Functional(value - slack, together * (1 + gamma(2 * len(terms) + 64)))
+
+
+def shares_noise(traced: Trace, k: int) -> bool:
+    """Whether weights of the linear layers that layer k sums up share noise."""
+    step = traced.steps[k]
+    if isinstance(step, NoisyLinear):
+        return step.noise.factor is not None
+    nodes = [node for node in traced.network.reads[k] if traced.boxes[node] is None]
+    return any(shares_noise(traced, node - 1) for node in nodes)
 
 
 def _term(traced: Trace, node: int) -> Functional:
@@ -228,15 +252,34 @@ def one_layer(step: NoisyLinear) -> Functional:
     magnitude = step.mean.abs()
     squared = torch.zeros_like(middle)
     if noise.variance is not None:
-        std = noise.variance.clamp_min(SMALLEST**2).sqrt()
-        magnitude = expected_magnitude(step.mean, std)
-        error = error + relative * through(layer, magnitude, h.magnitude).flatten(1)
         squared = through(layer, noise.variance, h.magnitude**2).flatten(1)
     if noise.bias_variance is not None:
         squared = squared + spread_bias(layer, noise.bias_variance, step.shape).flatten()
+    spread = noise.spread
+    if spread is not None:
+        magnitude = expected_magnitude(step.mean, spread.clamp_min(SMALLEST**2).sqrt())
+        error = error + relative * through(layer, magnitude, h.magnitude).flatten(1)
+    if noise.factor is not None:
+        squared = squared + _along_factors(step, noise.factor, center, radius).squared
     loss = through(layer, magnitude, radius).flatten(1) + error
-    lipschitz = (squared + SMALLEST**2 * noise.random).sqrt() * (1 + gamma(step.terms))
+    lipschitz = (squared + SMALLEST**2 * noise.random).sqrt() * (1 + gamma(step.terms + noise.rank))
     return Functional(torch.cat([middle - loss, -middle - loss], 1), lipschitz.repeat(1, 2))
+
+
+def _along_factors(step: NoisyLinear, factor: Tensor, center: Tensor, radius: Tensor) -> Shared:
+    """The slopes of every neuron [B, n] along the noise that the layer's weights share."""
+    layer = step.layer
+    relative = 4 * gamma(step.terms)
+    slope = through(layer, factor, center).flatten(2)  # [k, B, n]
+    size = through(layer, factor.abs(), radius).flatten(2)
+    slack = relative * through(layer, factor.abs(), step.h.magnitude).flatten(2)
+    if step.noise.bias_factor is not None:
+        bias = spread_bias(layer, step.noise.bias_factor, step.shape).flatten(1).unsqueeze(1)
+        slope = slope + bias
+        slack = slack + relative * bias.abs()
+    std = (factor**2).sum(0).sqrt()
+    reach = through(layer, std, radius).flatten(1) + slack.sum(0)
+    return Shared(slope.permute(1, 2, 0), (size + slack).permute(1, 2, 0), reach)
 
 
 def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:
@@ -262,10 +305,13 @@ def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tenso
 
 
 def _expected_dual(norm: str, rows: Tensor, std: Tensor) -> Tensor:
-    """E of the dual norm of A + g: sqrt(ΣA² + Σs²) by Jensen; l1: max|A| + sqrt(2 ln 2n) max s."""
+    """E of the dual norm of A + g: sqrt(ΣA² + Σs²) by Jensen; l1: max|A| + sqrt(2 ln 2n) max s, n
+    the number of entries that have noise; that of others is only not quite 0."""
     if norm == "l2":
         return (rows**2 + std**2).sum(-1).sqrt()
-    return rows.abs().amax(-1) + math.sqrt(2 * math.log(2 * rows.shape[-1])) * std.amax(-1)
+    noisy = (std > NO_NOISE).sum(-1).clamp_min(1).double()
+    gain = (2 * (2 * noisy).log()).sqrt() * (1 + SPECIAL)
+    return rows.abs().amax(-1) + gain * std.amax(-1) + rows.shape[-1] * NO_NOISE
 
 
 def with_offsets(found: Functional, offsets: Tensor) -> Functional:

@@ -24,21 +24,21 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from bnncert.bounds.linear import has_rows
+from bnncert.bounds.neurons import has_rows
 from bnncert.concentration.functional import Functional
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.layers import (
-    JOINS,
     LINEAR,
+    SUMS,
     AvgPool2d,
     Dense,
-    Flatten,
-    Join,
     Linear,
     MaxPool2d,
+    Sum,
     rule_for,
 )
 from bnncert.model.maps import apply, pull, split_rows, through
+from bnncert.model.moves import MOVES, Move
 from bnncert.model.network import Network
 from bnncert.numerics.tails import expected_magnitude
 
@@ -83,7 +83,7 @@ def margins(
     ends = [Ends(lower, upper)]
     last = len(network.layers) - 1
     for k in range(last + 1):
-        if k == last and isinstance(network.layers[k], (Dense, *JOINS)):
+        if k == last and isinstance(network.layers[k], (Dense, *SUMS)):
             break  # rows go on from here
         ends.append(_ends(network, weights, ends, k, t))
     return _rows(network, weights, ends, last + 1, rows)
@@ -99,7 +99,7 @@ def threshold(network: Network, random: Sequence[bool]) -> float:
     noisy = [False]
     count = 0
     for k, layer in enumerate(network.layers):
-        summed = isinstance(layer, JOINS) and any(
+        summed = isinstance(layer, SUMS) and any(
             noisy[node] and not has_rows(network, node - 1) for node in network.reads[k] if node
         )
         noisy.append(random[k] or summed)
@@ -151,7 +151,7 @@ def _rows(
     """
     k = node - 1
     layer = network.layers[k] if k >= 0 else None
-    if isinstance(layer, JOINS) and not has_rows(network, k):
+    if isinstance(layer, SUMS) and not has_rows(network, k):
         nodes = network.reads[k]
         parts = split_rows(layer, rows, [network.shapes[read] for read in nodes])
         terms = [
@@ -209,12 +209,13 @@ def _rising(layer: Activation | MaxPool2d, inputs: Sequence[Ends]) -> Ends:
     return Ends(low, high)
 
 
-def _flat(_: Flatten, inputs: Sequence[Ends]) -> Ends:
-    (h,) = inputs
-    return Ends(h.low.flatten(1), h.high.flatten(1))
+def _moved(layer: Move, inputs: Sequence[Ends]) -> Ends:
+    shape = tuple(inputs[0].low.shape[1:])
+    low = apply(layer, (), [h.low for h in inputs], shape)
+    return Ends(low, apply(layer, (), [h.high for h in inputs], shape))
 
 
-def _joined(layer: Join, inputs: Sequence[Ends]) -> Ends:
+def _summed(layer: Sum, inputs: Sequence[Ends]) -> Ends:
     shape = tuple(inputs[0].low.shape[1:])
     low = apply(layer, (), [h.low for h in inputs], shape)
     high = apply(layer, (), [h.high for h in inputs], shape)
@@ -227,7 +228,7 @@ def _joined(layer: Join, inputs: Sequence[Ends]) -> Ends:
 
 RANGES: dict[type, Callable[[Any, Sequence[Ends]], Ends]] = {
     MaxPool2d: _rising,
-    Flatten: _flat,
-    **dict.fromkeys(JOINS, _joined),
+    **dict.fromkeys(MOVES, _moved),
+    **dict.fromkeys(SUMS, _summed),
     **dict.fromkeys(ACTIVATIONS, _rising),
 }

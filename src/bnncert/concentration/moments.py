@@ -17,13 +17,13 @@ from torch import Tensor
 
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.layers import (
-    JOINS,
     LINEAR,
-    Flatten,
-    Join,
+    WIRING,
+    AvgPool2d,
     Layer,
     Linear,
     MaxPool2d,
+    Wiring,
     parameter_shapes,
     rule_for,
 )
@@ -73,11 +73,7 @@ def _linear_size(layer: Linear, own: list[Tensor], size: Tensor) -> Tensor:
     return total
 
 
-def _flat(_: Flatten, sizes: Sequence[Tensor]) -> Tensor:
-    return sizes[0].flatten(1)
-
-
-def _joined(layer: Join, sizes: Sequence[Tensor]) -> Tensor:
+def _wired(layer: Wiring, sizes: Sequence[Tensor]) -> Tensor:
     """|h + h'| <= |h| + |h'|"""
     total = apply(layer, (), sizes, tuple(sizes[0].shape[1:]))
     return total * (1 + gamma(len(sizes) + 64)) + TINY
@@ -85,8 +81,9 @@ def _joined(layer: Join, sizes: Sequence[Tensor]) -> Tensor:
 
 def _pooled(layer: MaxPool2d, sizes: Sequence[Tensor]) -> Tensor:
     """At most the sum over the window."""
+    (size,) = sizes
     window = math.prod(layer.kernel)
-    mean = torch.nn.functional.avg_pool2d(sizes[0], layer.kernel, layer.stride)
+    mean = through(AvgPool2d(layer.kernel, layer.stride, layer.padding), size, size)
     return mean * window * (1 + gamma(2 * window + 64)) + TINY
 
 
@@ -98,8 +95,7 @@ def _activated(layer: Activation, sizes: Sequence[Tensor]) -> Tensor:
 
 
 SIZES: dict[type[Layer], Callable[[Any, Sequence[Tensor]], Tensor]] = {
-    Flatten: _flat,
-    **dict.fromkeys(JOINS, _joined),
+    **dict.fromkeys(WIRING, _wired),
     MaxPool2d: _pooled,
     **dict.fromkeys(ACTIVATIONS, _activated),
 }

@@ -32,7 +32,7 @@ from bnncert.concentration.levels import (
     softmax,
 )
 from bnncert.concentration.moments import output_norms
-from bnncert.concentration.proof import GRADIENTS, THRESHOLDS, bytes_each, of_one, proofs_of
+from bnncert.concentration.proof import THRESHOLDS, bytes_each, of_one, proofs_of
 from bnncert.concentration.slopes import evaluate, optimise
 from bnncert.concentration.trace import prefix, trace
 from bnncert.errors import InputError
@@ -184,7 +184,7 @@ def _prove(
     """The best proof of every input, and its bounds [B, q]."""
     asked = Problem(problem.network, posterior, spec)
     names = torch.arange(len(problem), device=spec.rows.device)
-    each = bytes_each(asked, posterior) * (GRADIENTS if effort else 1)
+    each = bytes_each(asked, posterior, effort)
     parts = in_batches(
         lambda part: _prove_part(asked[part], posterior, thresholds, effort, score, names[part]),
         len(asked),

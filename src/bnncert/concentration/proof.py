@@ -13,14 +13,17 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from bnncert.bounds.linear import has_rows
+from bnncert.bounds.neurons import has_rows
 from bnncert.bounds.steps import ActivationStep
 from bnncert.concentration.functional import WORKING_TENSORS, Functional, Trace
+from bnncert.concentration.noise import layer_noises
 from bnncert.concentration.slopes import evaluate, optimise, strongest
 from bnncert.concentration.tails import probability, row_failures
 from bnncert.concentration.trace import Prefix, prefix, trace
 from bnncert.evidence.concentration import Proof
+from bnncert.model.network import Network
 from bnncert.model.problem import Problem
+from bnncert.model.specification import Specification
 from bnncert.numerics.batching import in_batches
 from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
@@ -29,7 +32,9 @@ from bnncert.posteriors.gaussian import Gaussian
 THRESHOLDS = (5.5, 3.0, 5.0, 4.5, 4.0, 3.5)
 UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain ones give nothing
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
+NEGLIGIBLE = 1e-12  # failure of one row below which they do not
 GRADIENTS = 4  # times the memory of a walk
+ZONOTOPES = 3  # alive at once
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
@@ -48,7 +53,7 @@ def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
 
     Effort 1 optimises the slopes where rows still fail noticeably.
     """
-    each = bytes_each(problem, posterior) * (GRADIENTS if effort else 1)
+    each = bytes_each(problem, posterior, effort)
     device = problem.specification.rows.device
     parts = in_batches(
         lambda part: _prove(problem[part], posterior, effort), len(problem), each, device
@@ -71,8 +76,9 @@ def _prefix(problem: Problem, posterior: Gaussian) -> Prefix:
     return prefix(problem.network, posterior, problem.specification.region)
 
 
-def bytes_each(problem: Problem, posterior: Gaussian) -> int:
-    """Working memory of one input: the rows of the widest hidden vector over the widest node.
+def bytes_each(problem: Problem, posterior: Gaussian, effort: int = 0) -> int:
+    """Working memory of one input: the rows of the widest hidden vector over the widest node, more
+    with gradients, or the zonotopes of images that are certain.
 
     The first layer's rows are shared by the batch, unless weights are correlated: then every row
     has `rank` copies.
@@ -85,7 +91,16 @@ def bytes_each(problem: Problem, posterior: Gaussian) -> int:
     ]
     hidden = vectors if posterior.rank else vectors[1:]
     rows = max([problem.specification.rows.shape[1], *hidden])
-    return rows * bytes_a_row_each(problem, posterior)
+    walk = rows * bytes_a_row_each(problem, posterior) * (GRADIENTS if effort else 1)
+    return max(walk, _zonotope_bytes(network, posterior))
+
+
+def _zonotope_bytes(network: Network, posterior: Gaussian) -> int:
+    """Of one input: directions of the widest image before the first random layer."""
+    noises = layer_noises(network, posterior)
+    certain = next((k for k, noise in enumerate(noises) if noise.random), len(noises))
+    images = [math.prod(shape) for shape in network.shapes[1 : certain + 1] if len(shape) == 3]
+    return 8 * ZONOTOPES * math.prod(network.input_shape) * max(images, default=0)
 
 
 def bytes_a_row_each(problem: Problem, posterior: Gaussian) -> int:
@@ -147,21 +162,38 @@ def _prove_at(
     proofs = proofs_of(traced, plain.tolist(), t)
     if effort < 1:
         return proofs
-    plain_rows = strongest(traced, spec, evaluate(traced, spec, {}))
-    failing = row_failures(plain_rows).sum(1) > DECIDED
-    open_inputs = (failing & (traced.charge < 1)).nonzero().squeeze(1)
-    if len(open_inputs) == 0:
+    rows = strongest(traced, spec, evaluate(traced, spec, {}))
+    failures = row_failures(rows)
+    open_inputs = (failures.sum(1) > DECIDED) & (traced.charge < 1)
+    index, row = ((failures > NEGLIGIBLE) & open_inputs.unsqueeze(1)).nonzero().unbind(1)
+    if len(index) == 0:
         return proofs
-    part = spec[open_inputs]
-    again = trace(problem.network, posterior, part.region, t, known[open_inputs])
-    slopes, rows = optimise(again, part)
-    rows = strongest(again, part, rows)
-    chosen = {k: slope.cpu() for k, slope in slopes.items()}
-    found = probability(again.charge, rows).tolist()
-    for i, (name, value) in enumerate(zip(open_inputs.tolist(), found, strict=True)):
-        if value > proofs[name].bound:
-            proofs[name] = replace(proofs[name], bound=value, row_slopes=of_one(chosen, i))
+    slopes, better = _optimised(traced[index], spec.row(index, row))
+    value = rows.value.index_put((index, row), better.value[:, 0])
+    lipschitz = rows.lipschitz.index_put((index, row), better.lipschitz[:, 0])
+    found = probability(traced.charge, Functional(value, lipschitz)).tolist()
+    for i in open_inputs.nonzero().squeeze(1).tolist():
+        if found[i] > proofs[i].bound:
+            own = (index == i).nonzero().squeeze(1)
+            chosen = _row_slopes(proofs[i], slopes, row[own], own, spec.rows.shape[1])
+            proofs[i] = replace(proofs[i], bound=found[i], row_slopes=chosen)
     return proofs
+
+
+def _optimised(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Functional]:
+    slopes, rows = optimise(traced, spec)
+    return slopes, strongest(traced, spec, rows)
+
+
+def _row_slopes(
+    proof: Proof, slopes: dict[int, Tensor], rows: Tensor, own: Tensor, count: int
+) -> dict[int, Tensor]:
+    """Lower slopes of all output rows [count, n]: the proof's own, but for those of some rows."""
+    found = {}
+    for k, found_ones in slopes.items():
+        plain = proof.lower_slopes[k].unsqueeze(0).repeat(count, 1)
+        found[k] = plain.index_copy(0, rows.cpu(), found_ones[own, 0].cpu())
+    return found
 
 
 def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
@@ -175,7 +207,15 @@ def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
     upper = {k: line.upper_slope.cpu() for k, line in lines.items()}
     refined = {k: chosen.cpu() for k, chosen in traced.refined.items()}
     return [
-        Proof(bound, t, of_one(lower, i), of_one(upper, i), {}, of_one(refined, i))
+        Proof(
+            bound,
+            t,
+            of_one(lower, i),
+            of_one(upper, i),
+            {},
+            of_one(refined, i),
+            forward=traced.forward,
+        )
         for i, bound in enumerate(bounds)
     ]
 

@@ -6,8 +6,11 @@ of coefficient j of A Δ,
 
     E F = sqrt(2/π) Σ_j hr_j s_j            L² = Σ_j s_j² max(hl_j², hu_j²) + Σ_i A_i² σ_b,i².
 
-A kernel entry e is shared by all places of a convolution: with g_e(A, h) the derivative of A·(W h)
-with respect to it, L² = Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))².
+A weight e that is shared, as in a kernel by all places of a convolution, counts with g_e(A, h), the
+derivative of A·(W h) with respect to it: L² = Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))². Noise that
+weights share, w = μ + Vη, counts by coordinate q of η: with a_q = A V_q and s_j² = Σ_q a_qj²,
+
+    L  <=  |(|a_q·hc| + |a_q|·hr)_q|        and        L  <=  |(a_q·hc)_q| + Σ_j hr_j s_j.
 """
 
 from __future__ import annotations
@@ -18,12 +21,23 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bnncert.bounds.cropping import crop_linear, region_within, scale_within, weights_within
 from bnncert.bounds.steps import ActivationStep
-from bnncert.bounds.walk import Tally
+from bnncert.bounds.walk import Shared, Tally
+from bnncert.bounds.windows import Window
 from bnncert.concentration.noise import SMALLEST, Noise
 from bnncert.model.box import Box
-from bnncert.model.layers import Conv2d, Dense, Linear, Shape
-from bnncert.model.maps import fan, pull, spread_bias, weight_gradients
+from bnncert.model.layers import Conv2d, Dense, Linear, Scale, Shape
+from bnncert.model.maps import (
+    bias_rows,
+    fan,
+    pull,
+    shares_weights,
+    split_rows,
+    spread_bias,
+    weight_gradients,
+)
+from bnncert.model.moves import Move
 from bnncert.model.specification import Region
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, UNIT, gamma
@@ -32,10 +46,35 @@ MEAN_OF_HALF_NORMAL = math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True, eq=False)
+class Entrywise:
+    """A layer between the input and the first weights that are random, where every entry goes its
+    own way: a certain scale, by its size |W|, or a move."""
+
+    layer: Scale | Move
+    size: Tensor | None
+    shape: Shape
+
+    def pull(self, rows: Tensor) -> Tensor:
+        """Sizes of coefficients after the layer as sizes before it."""
+        if isinstance(self.layer, Scale) and self.size is not None:
+            return pull(self.layer, self.size, rows, self.shape)
+        (pulled,) = split_rows(self.layer, rows, [self.shape])  # type: ignore[arg-type]
+        return pulled
+
+    def crop(self, window: Window) -> Entrywise:
+        if not isinstance(self.layer, Scale):
+            raise TypeError("moves do not keep places")
+        layer = scale_within(self.layer, window)
+        size = weights_within(self.layer, self.size, window)
+        return Entrywise(layer, size, (self.shape[0], *window.size))
+
+
+@dataclass(frozen=True, eq=False)
 class NoisyLinear:
     """A linear layer with Gaussian weights, and the box in which its input lies.
 
-    `region` when that is the input.
+    `region` when that is the input, or `way`, entry by entry, from it: each entry of the input
+    changed alone and read once at most.
     """
 
     layer: Linear
@@ -46,10 +85,20 @@ class NoisyLinear:
     h: Box  # [B, *shape]
     size: Tensor  # [B, outputs], scale of the rounding error
     region: Region | None
+    way: tuple[Entrywise, ...] = ()
 
     def __getitem__(self, index: Tensor | slice) -> NoisyLinear:
         region = None if self.region is None else self.region[index]
         return replace(self, h=self.h[index], size=self.size[index], region=region)
+
+    def crop(self, before: Window, after: Window) -> NoisyLinear:
+        cropped = crop_linear(self, before, after, ("mean",), (), ("bias", "size"))
+        parts = vars(self.noise).values()
+        noise = Noise(*(weights_within(self.layer, part, before) for part in parts))
+        region = None if self.region is None else region_within(self.region, before)
+        way = tuple(part.crop(before) for part in self.way)
+        h = before.of_box(self.h)
+        return replace(cropped, noise=noise, h=h, region=region, way=way)
 
     @property
     def terms(self) -> int:
@@ -78,41 +127,40 @@ class NoisyLinear:
         squared = None
         if self.noise.variance is not None:
             squared = pull(self.layer, self.noise.variance, rows**2, self.shape).flatten(2)
-            kernel = isinstance(self.layer, Conv2d)
-            variance = variance + (self._kernel_reach(rows) if kernel else self._reach(squared))
+            variance = variance + self._reach(rows, squared, self.noise.variance)
         if self.noise.bias_variance is not None:
-            # A convolution's bias meets the sum of its channel's rows; what cancels there is
-            # rounded.
-            image = rows.dim() > 3
-            sums = rows.flatten(3).sum(-1).abs() if image else rows.abs()
-            size = rows.flatten(3).abs().sum(-1) if image else 0.0
-            rounding = 2 * gamma(self.terms) * size
-            variance = variance + (sums + rounding) ** 2 @ self.noise.bias_variance
+            # A shared bias meets the sum of its places' rows; what cancels there is rounded.
+            sums = bias_rows(self.layer, rows).abs()
+            rounding = 2 * gamma(self.terms) * bias_rows(self.layer, rows.abs())
+            squares = (sums + rounding) ** 2
+            variance = variance + squares @ self.noise.bias_variance.flatten()
         return squared, replace(tally, variance=variance)
 
-    def _reach(self, squared: Tensor) -> Tensor:
+    def _reach(self, rows: Tensor, squared: Tensor, variance: Tensor) -> Tensor:
         """sup over h of Σ_j s_j² h_j²: by the box, for a ball also by |s∘x| <= |s∘c| + eps max_j
         s_j."""
+        if shares_weights(self.layer):
+            return self._shared_reach(rows, variance)
         reach = dot(squared, self.h.magnitude**2)
-        if self.region is None or self.region.is_box:
+        if self.region is None or self.region.is_box or self.way:
             return reach
         at_center = dot(squared, self.region.center.flatten(1) ** 2).sqrt()
         ball = (at_center + self.region.eps.unsqueeze(-1) * squared.amax(-1).sqrt()) ** 2
         return torch.minimum(reach, ball)
 
-    def _kernel_reach(self, rows: Tensor) -> Tensor:
+    def _shared_reach(self, rows: Tensor, variance: Tensor) -> Tensor:
         """Σ_e σ_e² (|g_e(A, hc)| + g_e(|A|, hr))².
 
         The first may cancel, and its rounding is charged to the second.
         """
-        if not isinstance(self.layer, Conv2d) or self.noise.variance is None:
-            raise TypeError("only convolutions have kernels")
+        if not isinstance(self.layer, Conv2d | Scale):
+            raise TypeError("only convolutions and scales share weights")
         center = (self.h.lower + self.h.upper) / 2
         radius = (self.h.upper - self.h.lower) / 2
-        radius = radius + 4 * gamma(self.terms + rows[0, 0, 0].numel()) * self.h.magnitude
+        radius = radius + 4 * gamma(2 * self.terms) * self.h.magnitude
         slope = weight_gradients(self.layer, rows, center).abs()
         slope = slope + weight_gradients(self.layer, rows.abs(), radius)
-        return dot((slope**2).flatten(2), self.noise.variance.flatten())
+        return dot(slope**2, variance.flatten())
 
     def _shared(
         self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally
@@ -125,20 +173,20 @@ class NoisyLinear:
         h = self.h.reshape(len(self.h.lower), -1)
         middle = (h.lower + h.upper) / 2
         spread = (h.upper - h.lower) / 2
+        size = coefficients.abs() + rounding
+        own = (size**2).sum(2)  # s_j², [B, R, inputs]
         center = (coefficients @ middle[:, None, :, None]).squeeze(-1)
-        reach = coefficients.abs() @ (spread + relative * h.magnitude)[:, None, :, None]
-        radius = (reach + rounding @ h.magnitude[:, None, :, None]).squeeze(-1)
+        slack = (relative * size + rounding) @ h.magnitude[:, None, :, None]
+        slack = slack.squeeze(-1)
         if self.noise.bias_factor is not None:
             flat = rows.flatten(2)
             biases = spread_bias(self.layer, self.noise.bias_factor, self.shape).flatten(1)
             center = center + flat @ biases.mT
-            radius = radius + relative * (flat.abs() @ biases.abs().mT)
-        if tally.center is not None and tally.radius is not None:
-            radius = radius + tally.radius + relative * (center.abs() + tally.center.abs())
-            center = center + tally.center
-        own = ((coefficients.abs() + rounding) ** 2).sum(2)
+            slack = slack + relative * (flat.abs() @ biases.abs().mT)
+        radius = (size @ spread[:, None, :, None]).squeeze(-1) + slack
+        reach = dot(own.sqrt(), spread) + slack.sum(-1)
         total = own if squared is None else squared + own
-        return total, replace(tally, center=center, radius=radius)
+        return total, tally.sharing(Shared(center, radius, reach))
 
     def _along(self, rows: Tensor, factor: Tensor) -> Tensor:
         """The rows before the layer if its weights were each of the factors: [B, R, k, inputs]."""
@@ -150,10 +198,18 @@ class NoisyLinear:
     def _expect(self, std: Tensor, tally: Tally) -> Tally:
         """E F of this layer, or at the input the standard deviations for the fold."""
         if self.region is not None:
-            return replace(tally, input_std=self._joined(std, tally))
+            return replace(tally, input_std=self._joined(self._back(std), tally))
         inflate = 1 + gamma(self.terms)
         radius = ((self.h.upper - self.h.lower) / 2).flatten(1)
         return tally.gained(-MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
+
+    def _back(self, std: Tensor) -> Tensor:
+        """Of coefficients on what the layer reads, those on the input itself."""
+        rows = std.reshape(*std.shape[:2], *self.shape)
+        for part in self.way:
+            rows = part.pull(rows)
+        # Entries that are not read have none; the fold divides by it.
+        return (rows.flatten(2) * (1 + gamma(len(self.way) + 4))).clamp_min(SMALLEST)
 
     def _joined(self, std: Tensor, tally: Tally) -> Tensor:
         """The standard deviations of all coefficients on the input: where several layers read it,
@@ -161,7 +217,7 @@ class NoisyLinear:
         sizes do."""
         if tally.input_std is None:
             return std
-        if tally.center is not None:
+        if tally.shared is not None:
             return (std + tally.input_std) * (1 + 4 * UNIT)
         return torch.hypot(std, tally.input_std) * (1 + 8 * UNIT)
 
@@ -179,6 +235,10 @@ class SplitStep:
 
     def __getitem__(self, index: Tensor | slice) -> SplitStep:
         return SplitStep(self.lines[index], self.multipliers[index])
+
+    def crop(self, before: Window, after: Window) -> SplitStep:
+        multipliers = after.of_flat(self.multipliers, self.lines.shape)
+        return SplitStep(self.lines.crop(before, after), multipliers)
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         (pulled,), tally = self.lines.pull(rows, tally)

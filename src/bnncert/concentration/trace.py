@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.interval import range_of
-from bnncert.bounds.linear import has_rows, worth_rows
-from bnncert.bounds.steps import JoinStep, step_of
-from bnncert.bounds.walk import Step
+from bnncert.bounds.neurons import has_rows, rows_cost, worth_rows
+from bnncert.bounds.steps import WiringStep, step_of
+from bnncert.bounds.walk import Step, known_boxes
+from bnncert.bounds.zonotopes import Reading, Zonotope, image_zonotope, input_zonotope
 from bnncert.concentration.functional import (
     Functional,
     Trace,
@@ -28,11 +29,12 @@ from bnncert.concentration.functional import (
     stands_alone,
 )
 from bnncert.concentration.noise import Noise, layer_noises, weights_and_bias
-from bnncert.concentration.steps import NoisyLinear
+from bnncert.concentration.steps import Entrywise, NoisyLinear
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box
-from bnncert.model.layers import JOINS, LINEAR, AvgPool2d, Linear
+from bnncert.model.layers import LINEAR, SUMS, AvgPool2d, Linear, Scale
 from bnncert.model.maps import spread_bias, through
+from bnncert.model.moves import MOVES, Concat
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
 from bnncert.numerics.rounding import TINY, UNIT
@@ -40,6 +42,7 @@ from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
 NOTICED = 2.0**-30  # relative to an end
+AHEAD = 8  # times that zonotopes save the rows of a layer: in layers to come, and in checking
 Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]  # each layer's means and noise
 
 
@@ -62,8 +65,9 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
     none = torch.zeros(len(region), dtype=torch.float64, device=region.center.device)
     traced = Trace(network, region, [], [region.box], none, {})
     random = next((k for k, (_, noise) in enumerate(parts) if noise.random), len(parts) - 1)
+    forward = Forward(region)
     for k in range(random):
-        traced = _with_layer(traced, parts, k, none, None)
+        traced = _with_layer(traced, parts, k, none, None, forward)
     layer = network.layers[random]
     first = None
     if (
@@ -95,39 +99,38 @@ def trace(
     return replace(traced, charge=traced.charge * (1 + 64 * UNIT))
 
 
-def _with_layer(traced: Trace, parts: Parts, k: int, t: Tensor, known: Functional | None) -> Trace:
-    """The trace with layer k; `known`: the functionals of its neurons, where they are."""
+def _with_layer(
+    traced: Trace,
+    parts: Parts,
+    k: int,
+    t: Tensor,
+    known: Functional | None,
+    forward: Forward | None = None,
+) -> Trace:
+    """The trace with layer k; `known`: the functionals of its neurons, where they are; `forward`:
+    where nothing is random so far."""
     network = traced.network
     layer = network.layers[k]
     if isinstance(layer, LINEAR):
-        longer = replace(traced, steps=[*traced.steps, _noisy_linear(traced, parts, k, layer)])
+        step: Step = _noisy_linear(traced, parts, k, layer)
+    elif isinstance(layer, SUMS):  # its terms need no boxes
+        step = WiringStep(layer, tuple(network.shapes[node] for node in network.reads[k]))
     else:
-        if isinstance(layer, JOINS):  # its terms need no boxes
-            shapes = tuple(network.shapes[node] for node in network.reads[k])
-            step: Step = JoinStep(layer, shapes)
-            longer = replace(traced, steps=[*traced.steps, step])
-        else:
-            inputs = [_known(traced.boxes[node]) for node in network.reads[k]]
-            step = step_of(layer, inputs)
-            return replace(
-                traced, steps=[*traced.steps, step], boxes=[*traced.boxes, range_of(layer, inputs)]
-            )
+        inputs = known_boxes([traced.boxes[node] for node in network.reads[k]])
+        steps = [*traced.steps, step_of(layer, inputs)]
+        return replace(traced, steps=steps, boxes=[*traced.boxes, range_of(layer, inputs)])
+    longer = replace(traced, steps=[*traced.steps, step])
     if not has_rows(network, k):
         return replace(longer, boxes=[*traced.boxes, None])
-    found, chosen = _neurons(longer, t, known)
+    found, chosen = _neurons(longer, parts, t, known, forward)
     box, sides = _interval(found, t, all(_is_flat_below(r) for r in network.reading(k + 1)))
     return replace(
         longer,
         boxes=[*traced.boxes, box.reshape(len(t), *network.shapes[k + 1])],
         charge=traced.charge + normal_tail_up(t) * sides,
         refined=traced.refined if chosen is None else traced.refined | {k: chosen},
+        forward=forward.used if forward is not None else traced.forward,
     )
-
-
-def _known(box: Box | None) -> Box:
-    if box is None:
-        raise TypeError("only the terms of a sum may have no box")
-    return box
 
 
 def _is_flat_below(layer: object) -> bool:
@@ -135,13 +138,13 @@ def _is_flat_below(layer: object) -> bool:
 
 
 def _neurons(
-    traced: Trace, t: Tensor, known: Functional | None
+    traced: Trace, parts: Parts, t: Tensor, known: Functional | None, forward: Forward | None
 ) -> tuple[Functional, Tensor | None]:
     """The functionals of z_i, then of -z_i, of the last step's neurons [B, 2n], and which had rows,
     if not all had.
 
-    Where a neuron's end has two functionals the better one is used, and it alone is charged: which
-    one that is depends on nothing random.
+    Where a neuron's end has several functionals the best one is used, and it alone is charged:
+    which one that is depends on nothing random.
     """
     k = len(traced.steps) - 1
     step = traced.steps[k]
@@ -151,30 +154,83 @@ def _neurons(
         if not isinstance(step, NoisyLinear) or not stands_alone(step):
             return found, None
         return _better(one_layer(step), found, t), None
-    terms = _terms(traced, k)
-    if any(term.noise.factor is not None for term in terms):
-        everyone = torch.ones(len(t), math.prod(shape), dtype=torch.bool, device=t.device)
-        return by_rows(traced, everyone), everyone
     found = local(traced, k)
     if isinstance(step, NoisyLinear) and (
-        isinstance(step.layer, AvgPool2d) or _is_first(step, traced.region)
+        _is_charged(traced, step) or _is_first(step, traced.region)
     ):
-        return found, None  # rows would find the same
-    lower, upper = _ends(found, t)
-    z = Box(lower, upper).reshape(len(t), *shape)
-    chosen = worth_rows(traced.network, k, z)
-    if chosen is None or not bool(chosen.any()):
+        return found, None
+    chosen = _chosen(traced, parts, found, t)
+    if forward is not None and forward.is_worth(traced, chosen):
+        found = _better(found, forward.functional(traced, parts), t)
+        chosen = _chosen(traced, parts, found, t)
+    if not bool(chosen.any()):
         return found, None
     return _better(found, by_rows(traced, chosen), t), chosen
 
 
-def _terms(traced: Trace, k: int) -> list[NoisyLinear]:
-    """The linear layers whose noise `local` counts for layer k."""
-    step = traced.steps[k]
-    if isinstance(step, NoisyLinear):
-        return [step]
-    nodes = [node for node in traced.network.reads[k] if traced.boxes[node] is None]
-    return [term for node in nodes for term in _terms(traced, node - 1)]
+def _chosen(traced: Trace, parts: Parts, found: Functional, t: Tensor) -> Tensor:
+    """The neurons [B, n] of an image, known so far by `found`, that are worth rows."""
+    k = len(traced.steps) - 1
+    z = Box(*_ends(found, t)).reshape(len(t), *traced.network.shapes[k + 1])
+    chosen = worth_rows(traced.network, k, z, [noise.random for _, noise in parts])
+    if chosen is None:
+        raise TypeError("of vectors all neurons have rows")
+    return chosen
+
+
+class Forward:
+    """Zonotopes of the nodes before the first random layer, as far as they were asked for."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._held: dict[int, Zonotope] = {}
+        self._done = 0  # layers
+        self._symbols = 0
+
+    @property
+    def used(self) -> bool:
+        return bool(self._done)
+
+    def is_worth(self, traced: Trace, chosen: Tensor) -> bool:
+        """Whether rows of the chosen neurons cost more in the end than zonotopes up to them."""
+        network = traced.network
+        node = len(traced.steps)
+        rows = rows_cost(network, node, int(chosen.sum()), chosen.device)
+        new = sum(map(math.prod, network.shapes[self._done + 1 : node + 1]))
+        return AHEAD * rows > len(chosen) * (self._symbols or math.prod(network.shapes[0])) * new
+
+    def functional(self, traced: Trace, parts: Parts) -> Functional:
+        """Of what the last step gives: its box, which cannot fail."""
+        if not self._held:
+            self._take(0, input_zonotope(self._region))
+        for k in range(self._done, len(traced.steps)):
+            self._advance(traced, parts, k)
+        self._done = len(traced.steps)
+        box = self._held[len(traced.steps)].box
+        ends = torch.cat([box.lower.flatten(1), -box.upper.flatten(1)], 1)
+        return Functional(ends, torch.zeros_like(ends))
+
+    def _advance(self, traced: Trace, parts: Parts, k: int) -> None:
+        network = traced.network
+        nodes = network.reads[k]
+        reading = Reading(
+            [self._held[node] for node in nodes], traced.boxes[nodes[0]], self._symbols
+        )
+        self._take(k + 1, image_zonotope(network.layers[k], parts[k][0], reading))
+        for node in {*nodes}:
+            if network.readers[node][-1] == k:
+                del self._held[node]  # nobody reads it any more
+
+    def _take(self, node: int, zonotope: Zonotope) -> None:
+        self._held[node] = zonotope
+        self._symbols = max(self._symbols, zonotope.directions.shape[1])
+
+
+def _is_charged(traced: Trace, step: NoisyLinear) -> bool:
+    """Whether rows of a scale or an average, whose boxes follow from those before them for nothing,
+    would be charged for noise from further back."""
+    local_enough = isinstance(step.layer, AvgPool2d | Scale) and not step.noise.random
+    return local_enough and any(before.noise.random for before in traced.linear)
 
 
 def _of_vector(traced: Trace) -> Functional:
@@ -190,7 +246,8 @@ def _of_vector(traced: Trace) -> Functional:
 
 
 def _is_first(step: NoisyLinear, region: Region) -> bool:
-    """Whether the layer reads the input itself, and the input region is a box."""
+    """Whether the layer reads the input itself, and the input region is a box: rows would find the
+    same as the layer does."""
     return step.region is not None and region.is_box
 
 
@@ -198,7 +255,7 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     network = traced.network
     (node,) = network.reads[k]
     shape = network.shapes[node]
-    h = _known(traced.boxes[node])
+    (h,) = known_boxes([traced.boxes[node]])
     means, noise = parts[k]
     mean, bias = weights_and_bias(means)
     if mean is None:  # pooling has no weights
@@ -207,8 +264,26 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     if bias is not None:
         bias = spread_bias(layer, bias, shape).flatten()
         size = size + bias.abs()
-    region = traced.region if node in network.inputs else None
-    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region)
+    way = _way(network, parts, node)
+    region = None if way is None else traced.region
+    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region, way or ())
+
+
+def _way(network: Network, parts: Parts, node: int) -> tuple[Entrywise, ...] | None:
+    """The layers between a node and the input, last first, if every entry goes its own way."""
+    way: list[Entrywise] = []
+    while node not in network.inputs:
+        layer = network.layers[node - 1]
+        means, noise = parts[node - 1]
+        shape = network.shape_before(node - 1)
+        if isinstance(layer, Scale) and not noise.random:
+            way.append(Entrywise(layer, means[0].abs(), shape))
+        elif isinstance(layer, MOVES) and not isinstance(layer, Concat):
+            way.append(Entrywise(layer, None, shape))
+        else:
+            return None
+        (node,) = network.reads[node - 1]
+    return tuple(way)
 
 
 def _interval(found: Functional, t: Tensor, flat_below: bool) -> tuple[Box, Tensor]:

@@ -20,7 +20,7 @@ KIND = "concentration"
 COMPONENTS, WEIGHT, LOWER, UPPER = "components", "weight", "lower", "upper"
 ROW, FAILURE, POINT = "row", "failure", "point"
 PROBABILITY, THRESHOLD, OPTIMISED, TREES = "probability", "t", "rows_optimised", "trees"
-ALONE = "layers_alone"
+ALONE, FORWARD = "layers_alone", "forward"
 DIMENSION, AT, BELOW, ABOVE = "dimension", "at", "below", "above"
 SCALE, OPEN = "scale", "open"
 HALVES = {BELOW: "0", ABOVE: "1"}
@@ -75,7 +75,8 @@ class Proof:
     lower slopes for the output rows where they were optimised; refined: [n], the neurons of a layer
     that had rows of their own, if not all; trees: by output row, where it was refined, on the
     neurons `open` [U], which are numbered through all ReLUs. alone: whether dense layers are
-    bounded by themselves too. cut: the region in two instead, and nothing else counts.
+    bounded by themselves too. forward: whether zonotopes bound what is certain, too. cut: the
+    region in two instead, and nothing else counts.
     """
 
     bound: float
@@ -88,6 +89,7 @@ class Proof:
     trees: dict[int, Tree] = field(default_factory=dict)
     cut: Cut | None = None
     alone: bool = True
+    forward: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +154,16 @@ def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[
             tensors[f"{prefix}{name}{k}"] = slopes.clone()
     for k, chosen in proof.refined.items():
         tensors[f"{prefix}{REFINED}{k}"] = chosen.to(torch.int8)
-    return {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes), ALONE: proof.alone}
+    said = {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes), ALONE: proof.alone}
+    return said | ({FORWARD: True} if proof.forward else {})
 
 
 def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
     lower, upper, rows = (_by_position(tensors, prefix + name) for name in SLOPES)
     refined = {k: chosen.bool() for k, chosen in _by_position(tensors, prefix + REFINED).items()}
     alone = value.get(ALONE, False)  # certificates from before it do not
-    return Proof(0.0, float.fromhex(value[THRESHOLD]), lower, upper, rows, refined, alone=alone)
+    proof = Proof(0.0, float.fromhex(value[THRESHOLD]), lower, upper, rows, refined, alone=alone)
+    return replace(proof, forward=value.get(FORWARD, False))
 
 
 def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

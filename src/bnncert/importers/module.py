@@ -275,7 +275,7 @@ def _convolution(step: Step, inputs: int, outputs: int, bias: bool) -> Conv2d:
 def _fold(
     step: Step,
     norm: nn.BatchNorm1d | nn.BatchNorm2d,
-    layer: Weighted,
+    layer: Dense | Conv2d,
     sources: dict[str, Source],
     cast: Cast,
 ) -> tuple[Layer, dict[str, Source]]:

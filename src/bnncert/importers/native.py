@@ -6,6 +6,9 @@ Tensors are named as in the `.npz` form: parameter, underscore, the family's fie
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors, write_tensors
+from bnncert.model.layers import Shape
 from bnncert.model.network import Network, from_description
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.empirical import Empirical
@@ -65,7 +69,7 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
 def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str, Tensor]:
     """Every parameter of every field by name.
 
-    A factor [n, k] as [k, *its shape], samples [S, n] as [S, *its shape].
+    A factor [n, k] as [k, *its shape], if it has rows there; samples [S, n] as [S, *its shape].
     """
     if isinstance(posterior, Mixture):
         parts = (
@@ -74,11 +78,32 @@ def _named(network: Network, posterior: Posterior, prefix: str = "") -> dict[str
         return {name: value for part in parts for name, value in part.items()}
     tensors: dict[str, Tensor] = {}
     for field, values in posterior.tensors().items():
-        layers = network.split(values.cpu().mT if field == "factor" else values.cpu())
-        flat = [value for layer in layers for value in layer]
-        named = zip(network.parameters, flat, strict=True)
-        tensors |= {f"{prefix}{name}_{field}": _compact(value) for name, value in named}
+        for name, part in _parts(network, values.cpu(), field).items():
+            tensors[f"{prefix}{name}_{field}"] = _compact(part)
     return tensors
+
+
+def _parts(network: Network, values: Tensor, field: str) -> dict[str, Tensor]:
+    """One field by parameter; a factor's rows are those of the last layers."""
+    stacked = values.mT if field == "factor" else values
+    layers = network.parameters_by_layer
+    starts = [0, *accumulate(_entries(layer) for layer in layers)]
+    first = starts[-1] - stacked.shape[-1]
+    if first not in starts:
+        raise InputError(
+            f"the factor has rows for {stacked.shape[-1]} weights, which begin within a layer; "
+            "give it rows from a layer's first weight on"
+        )
+    named = {
+        name: shape for layer in layers[starts.index(first) :] for name, shape in layer.items()
+    }
+    parts = torch.split(stacked, [math.prod(shape) for shape in named.values()], -1)
+    pairs = zip(named.items(), parts, strict=True)
+    return {name: part.reshape(*part.shape[:-1], *shape) for (name, shape), part in pairs}
+
+
+def _entries(layer: Mapping[str, Shape]) -> int:
+    return sum(math.prod(shape) for shape in layer.values())
 
 
 def _compact(value: Tensor) -> Tensor:
@@ -129,7 +154,7 @@ def _gather(
     """One field of all parameters as a flat vector [n], a factor as [n, k], samples as [S, n]."""
     parts = []
     stacked = field in ("factor", "samples")
-    for name, shape in network.parameters.items():
+    for name, shape in _present(network, tensors, prefix, field).items():
         value = tensors.get(f"{prefix}{name}_{field}")
         expected = shape if value is None or not stacked else (*value.shape[:1], *shape)
         if value is None or tuple(value.shape) != expected or not value.is_floating_point():
@@ -138,6 +163,19 @@ def _gather(
                 f"is missing or not of shape {tuple(expected)}"
             )
         parts.append(value.double().flatten(1).mT if stacked else value.double().flatten())
-    if len({part.shape[1:] for part in parts}) != 1:
+    if len({part.shape[1:] for part in parts}) > 1:
         raise InputError(f"{path!r}: the {field} of different parameters are not equally many")
     return torch.cat(parts).mT if field == "samples" else torch.cat(parts)
+
+
+def _present(
+    network: Network, tensors: dict[str, Tensor], prefix: str, field: str
+) -> dict[str, Shape]:
+    """The parameters that must be there: of a factor those from the first layer on that has one."""
+    layers = network.parameters_by_layer
+    if field == "factor":
+        present = (
+            i for i, own in enumerate(layers) if f"{prefix}{next(iter(own))}_factor" in tensors
+        )
+        layers = layers[next(present, 0) :]
+    return {name: shape for layer in layers for name, shape in layer.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ class Box:
         """max |v| over the box, elementwise."""
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
-    def __getitem__(self, index: int | slice | Tensor) -> Box:
+    def __getitem__(self, index: Any) -> Box:
         return self._same(self.lower[index], self.upper[index])
 
     def reshape(self, *shape: int) -> Box:

@@ -7,19 +7,23 @@ not in it is refused, nothing is guessed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
 from bnncert.errors import InputError
 from bnncert.model.activations import ACTIVATIONS, Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.moves import MOVES, Concat, Flatten, Move, Shape
 
-__all__ = ["LeakyReLU", "ReLU", "Sigmoid", "Tanh"]
+__all__ = ["Flatten", "LeakyReLU", "ReLU", "Shape", "Sigmoid", "Tanh"]
 
-Shape: TypeAlias = tuple[int, ...]
 Pair: TypeAlias = tuple[int, int]
+Sides: TypeAlias = tuple[int, int, int, int]
+Padding: TypeAlias = Pair | Sides
 Rule = TypeVar("Rule")
+# Of a field that came later: where it has its default, descriptions leave it out, and digests of
+# networks from before stay what they were.
+LATER = {"later": True}
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,11 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Cross-correlation of [in_channels, height, width], padded with zeros, with W [out, in,
-    *kernel], and a bias.
+    """Cross-correlation of [in_channels, height, width], padded with zeros, with W [out, in /
+    groups, *kernel], and a bias.
+
+    padding: on both sides of each dimension, or (top, left, bottom, right). Output channels are in
+    as many groups as input channels, and read their own alone.
 
     >>> from bnncert import Network
     >>> network = Network((1, 8, 8), (Conv2d(1, 4, kernel=3, stride=2, padding=1), Flatten()))
@@ -58,33 +65,76 @@ class Conv2d:
     out_channels: int
     kernel: Pair
     stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
+    padding: Padding = (0, 0)
     bias: bool = True
+    dilation: Pair = field(default=(1, 1), metadata=LATER)
+    groups: int = field(default=1, metadata=LATER)
 
     def __post_init__(self) -> None:
-        for name in ("kernel", "stride", "padding"):
-            least = 0 if name == "padding" else 1
-            object.__setattr__(self, name, _pair(getattr(self, name), name, least))
+        for name in ("kernel", "stride", "dilation"):
+            object.__setattr__(self, name, _pair(getattr(self, name), name, 1))
+        object.__setattr__(self, "padding", _padding(self.padding))
         if not all(isinstance(n, int) and n >= 1 for n in (self.in_channels, self.out_channels)):
             raise InputError(
                 f"Conv2d has {self.in_channels} to {self.out_channels} channels; "
                 "give whole numbers >= 1"
             )
+        if type(self.groups) is not int or self.groups < 1 or self._left_over():
+            raise InputError(
+                f"Conv2d of {self.in_channels} to {self.out_channels} channels has groups "
+                f"{self.groups!r}; give a whole number that divides both"
+            )
+
+    def _left_over(self) -> int:
+        return self.in_channels % self.groups or self.out_channels % self.groups
+
+
+@dataclass(frozen=True)
+class Scale:
+    """y = W∘x + b with W and b of one shape, which is that of x but for sizes of 1: entries along
+    such a dimension share their numbers.
+
+    A batch normalisation is one of shape (channels, 1, 1).
+
+    >>> from bnncert import Network
+    >>> Network((3, 8, 8), (Scale((3, 1, 1)), Flatten())).parameters
+    {'W0': (3, 1, 1), 'b0': (3, 1, 1)}
+    """
+
+    shape: Shape
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        sizes = tuple(self.shape) if isinstance(self.shape, list | tuple) else ()
+        if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
+            raise InputError(f"Scale has shape {self.shape!r}; give whole numbers of at least 1")
+        object.__setattr__(self, "shape", sizes)
 
 
 @dataclass(frozen=True)
 class _Pool:
     kernel: Pair
     stride: Pair | None = None  # the kernel's size unless given
+    padding: Padding = field(default=(0, 0), metadata=LATER)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", _pair(self.kernel, "kernel", least=1))
         object.__setattr__(self, "stride", _pair(self.stride or self.kernel, "stride", least=1))
+        object.__setattr__(self, "padding", _padding(self.padding))
+        if any(side >= size for side, size in zip(sides(self), self.kernel * 2, strict=True)):
+            raise InputError(
+                f"a pool of kernel {self.kernel} has padding {self.padding}; give less than the "
+                "kernel, so that no window holds padding alone"
+            )
+
+    @property
+    def dilation(self) -> Pair:
+        return (1, 1)
 
 
 @dataclass(frozen=True)
 class AvgPool2d(_Pool):
-    """The mean over windows of each channel.
+    """The mean over windows of each channel; padding counts, as zeros.
 
     >>> from bnncert import Network
     >>> network = Network((1, 8, 8), (AvgPool2d(2), Flatten(), Dense(16, 3)))
@@ -95,22 +145,12 @@ class AvgPool2d(_Pool):
 
 @dataclass(frozen=True)
 class MaxPool2d(_Pool):
-    """The maximum over windows of each channel.
+    """The maximum over windows of each channel; padding is never the maximum.
 
     >>> from bnncert import Network
     >>> network = Network((1, 8, 8), (MaxPool2d(3, stride=1), Flatten(), Dense(36, 3)))
     >>> network.shapes
     ((1, 8, 8), (1, 6, 6), (36,), (3,))
-    """
-
-
-@dataclass(frozen=True)
-class Flatten:
-    """Any shape to one dimension, row by row.
-
-    >>> from bnncert import Network
-    >>> Network((1, 28, 28), (Flatten(), Dense(784, 10))).shapes
-    ((1, 28, 28), (784,), (10,))
     """
 
 
@@ -137,15 +177,33 @@ def _pair(value: object, name: str, least: int) -> Pair:
     return sizes[0], sizes[1]
 
 
-Weighted: TypeAlias = Dense | Conv2d
-Linear: TypeAlias = Dense | Conv2d | AvgPool2d
-Window: TypeAlias = Conv2d | AvgPool2d | MaxPool2d
-# Layers that read several nodes: linear maps without weights whose coefficients are 0 or 1. Bounds
-# ask for no more than what they make of values (`apply`) and of rows (`split_rows`).
-Join: TypeAlias = Add
-JOINS: tuple[type[Join], ...] = (Add,)
-Layer: TypeAlias = Dense | Conv2d | AvgPool2d | MaxPool2d | Flatten | Join | Activation
-LINEAR: tuple[type[Linear], ...] = (Dense, Conv2d, AvgPool2d)
+def _padding(value: object) -> Padding:
+    """A pair where both sides of each dimension are alike, else all four."""
+    if not isinstance(value, list | tuple) or len(value) != 4:
+        return _pair(value, "padding", 0)
+    top, left = _pair(value[:2], "padding", 0)
+    bottom, right = _pair(value[2:], "padding", 0)
+    return (top, left) if (top, left) == (bottom, right) else (top, left, bottom, right)
+
+
+def sides(layer: Conv2d | _Pool) -> Sides:
+    """The padding at the top, left, bottom and right."""
+    padding = layer.padding
+    return padding if len(padding) == 4 else (*padding, *padding)
+
+
+Weighted: TypeAlias = Dense | Conv2d | Scale
+Linear: TypeAlias = Dense | Conv2d | Scale | AvgPool2d
+Windowed: TypeAlias = Conv2d | AvgPool2d | MaxPool2d
+# Layers without weights that are linear with coefficients 0 and 1: moves, and sums of what they
+# read. Bounds ask for no more than what they make of values (`apply`) and of rows (`split_rows`).
+Sum: TypeAlias = Add
+SUMS: tuple[type[Sum], ...] = (Add,)
+Wiring: TypeAlias = Move | Sum
+WIRING: tuple[type[Wiring], ...] = (*MOVES, *SUMS)
+JOINS: tuple[type[Wiring], ...] = (Add, Concat)  # those that read several nodes
+Layer: TypeAlias = Dense | Conv2d | Scale | AvgPool2d | MaxPool2d | Wiring | Activation
+LINEAR: tuple[type[Linear], ...] = (Dense, Conv2d, Scale, AvgPool2d)
 
 
 def rule_for(rules: Mapping[type, Rule], layer: object) -> Rule:
@@ -153,6 +211,16 @@ def rule_for(rules: Mapping[type, Rule], layer: object) -> Rule:
     if type(layer) not in rules:
         raise TypeError(f"there is no rule for {layer!r}")
     return rules[type(layer)]
+
+
+def described(layer: Layer) -> dict[str, Any]:
+    """The layer as plain JSON values."""
+    own = {
+        entry.name: getattr(layer, entry.name)
+        for entry in fields(layer)
+        if not entry.metadata.get("later") or getattr(layer, entry.name) != entry.default
+    }
+    return {"type": type(layer).__name__, **own}
 
 
 def parameter_shapes(layer: Layer) -> dict[str, Shape]:
@@ -175,8 +243,12 @@ def _dense_parameters(layer: Dense) -> dict[str, Shape]:
 
 
 def _conv_parameters(layer: Conv2d) -> dict[str, Shape]:
-    weights = {"W": (layer.out_channels, layer.in_channels, *layer.kernel)}
+    weights = {"W": (layer.out_channels, layer.in_channels // layer.groups, *layer.kernel)}
     return weights | ({"b": (layer.out_channels,)} if layer.bias else {})
+
+
+def _scale_parameters(layer: Scale) -> dict[str, Shape]:
+    return {"W": layer.shape} | ({"b": layer.shape} if layer.bias else {})
 
 
 def _dense_shape(layer: Dense, shapes: Sequence[Shape]) -> Shape:
@@ -206,23 +278,31 @@ def _pool_shape(layer: AvgPool2d | MaxPool2d, shapes: Sequence[Shape]) -> Shape:
     return (shape[0], *_places(layer, shape))
 
 
-def _places(layer: Window, shape: Shape) -> Pair:
+def _places(layer: Windowed, shape: Shape) -> Pair:
     """Rows and columns of windows."""
-    padding = layer.padding if isinstance(layer, Conv2d) else (0, 0)
+    top, left, bottom, right = sides(layer)
     stride = layer.stride or layer.kernel
-    rows, columns = (
-        (n + 2 * p - k) // s + 1
-        for n, p, k, s in zip(shape[1:], padding, layer.kernel, stride, strict=True)
+    sizes = zip(
+        shape[1:], (top + bottom, left + right), layer.kernel, layer.dilation, stride, strict=True
     )
+    rows, columns = ((n + p - d * (k - 1) - 1) // s + 1 for n, p, k, d, s in sizes)
     if min(rows, columns) < 1:
         name = type(layer).__name__
         raise InputError(f"{name} with kernel {layer.kernel} does not fit into shape {shape}")
     return rows, columns
 
 
-def _flat_shape(_: Flatten, shapes: Sequence[Shape]) -> Shape:
+def _scale_shape(layer: Scale, shapes: Sequence[Shape]) -> Shape:
     (shape,) = shapes
-    return (math.prod(shape),)
+    if len(shape) != len(layer.shape) or any(
+        own not in (1, size) for own, size in zip(layer.shape, shape, strict=True)
+    ):
+        raise InputError(f"Scale of shape {layer.shape} follows shape {shape}; give it, or sizes 1")
+    return shape
+
+
+def _moved_shape(layer: Move, shapes: Sequence[Shape]) -> Shape:
+    return layer.shape(*shapes)
 
 
 def _sum_shape(_: Add, shapes: Sequence[Shape]) -> Shape:
@@ -241,15 +321,17 @@ def _same_shape(_: Activation, shapes: Sequence[Shape]) -> Shape:
 PARAMETERS: dict[type, Callable[[Any], dict[str, Shape]]] = {
     Dense: _dense_parameters,
     Conv2d: _conv_parameters,
-    **dict.fromkeys((AvgPool2d, MaxPool2d, Flatten, *JOINS, *ACTIVATIONS), _none),
+    Scale: _scale_parameters,
+    **dict.fromkeys((AvgPool2d, MaxPool2d, *WIRING, *ACTIVATIONS), _none),
 }
 SHAPES: dict[type, Callable[[Any, Sequence[Shape]], Shape]] = {
     Dense: _dense_shape,
     Conv2d: _conv_shape,
+    Scale: _scale_shape,
     AvgPool2d: _pool_shape,
     MaxPool2d: _pool_shape,
-    Flatten: _flat_shape,
     Add: _sum_shape,
+    **dict.fromkeys(MOVES, _moved_shape),
     **dict.fromkeys(ACTIVATIONS, _same_shape),
 }
 LAYERS: dict[str, type[Layer]] = {kind.__name__: kind for kind in SHAPES}

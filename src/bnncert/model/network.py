@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -32,10 +32,12 @@ from bnncert.model.layers import (
     Flatten,
     Layer,
     Shape,
+    described,
     output_shape,
     parameter_shapes,
 )
 from bnncert.model.maps import apply
+from bnncert.model.moves import Reshape
 
 Reads: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -89,7 +91,9 @@ class Network:
                 raise InputError(f"layer {layer!r} is not known; known layers: {', '.join(LAYERS)}")
         self._check_reads()
         if not self.size:
-            raise InputError("network has no weights; give it at least one Dense or Conv2d layer")
+            raise InputError(
+                "network has no weights; give it at least one Dense, Conv2d or Scale layer"
+            )
         if len(self.shapes[-1]) != 1:
             raise InputError(
                 f"network ends in shape {self.shapes[-1]}; its output must be a vector"
@@ -144,7 +148,7 @@ class Network:
         """The nodes that are the network's input, but for their shape."""
         found = {0}
         for k, layer in enumerate(self.layers):
-            if isinstance(layer, Flatten) and self.reads[k][0] in found:
+            if isinstance(layer, Flatten | Reshape) and self.reads[k][0] in found:
                 found.add(k + 1)
         return frozenset(found)
 
@@ -161,6 +165,14 @@ class Network:
             for i, layer in enumerate(weighted)
             for name, shape in parameter_shapes(layer).items()
         }
+
+    @property
+    def parameters_by_layer(self) -> list[dict[str, Shape]]:
+        """The same, layer by layer, for those that have any."""
+        return [
+            {name: self.parameters[name] for name in self.parameters if name[1:] == str(i)}
+            for i in range(sum(bool(parameter_shapes(layer)) for layer in self.layers))
+        ]
 
     @cached_property
     def size(self) -> int:
@@ -185,8 +197,12 @@ class Network:
 
     def forward(self, weights: Tensor, x: Tensor) -> Tensor:
         """Outputs [..., batch, outputs] of `weights` [..., size] at x [batch, *input_shape]."""
+        return self.run(self.split(weights), x)
+
+    def run(self, parameters: Sequence[Sequence[Tensor]], x: Tensor) -> Tensor:
+        """The same for each layer's parameters."""
         held = {0: x}
-        for k, own in enumerate(self.split(weights)):
+        for k, own in enumerate(parameters):
             held[k + 1] = self._at(k, own, held)
             for node in set(self.reads[k]):
                 if self.readers[node][-1] == k:
@@ -211,7 +227,7 @@ class Network:
         layers = []
         for k, layer in enumerate(self.layers):
             nodes = {} if self.reads[k] == (k,) else {"reads": list(self.reads[k])}
-            layers.append({"type": type(layer).__name__, **asdict(layer), **nodes})
+            layers.append({**described(layer), **nodes})
         return {"input_shape": list(self.input_shape), "layers": layers}
 
     @cached_property

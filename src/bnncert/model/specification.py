@@ -223,6 +223,11 @@ class Specification:
             return [None] * len(self)
         return [int(rival) for rival in self.rows[:, 0].argmin(-1)]
 
+    def row(self, index: Tensor, row: Tensor) -> Specification:
+        """Rows `row` [P] of inputs `index` [P], each by itself."""
+        rows = self.rows[index, row].unsqueeze(1)
+        return Specification(self.region[index], rows, self.offsets[index, row].unsqueeze(1))
+
     def margins(self, outputs: Tensor) -> Tensor:
         """C y + d for outputs [..., B, outputs]."""
         return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets

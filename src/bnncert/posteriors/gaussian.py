@@ -10,6 +10,7 @@ from typing import ClassVar, Self, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bnncert.errors import InputError
 from bnncert.files.digest import digest
@@ -21,6 +22,9 @@ from bnncert.posteriors.independent import Normal
 class LowRankNormal(Posterior):
     """w = mean + std∘ξ + factor η with ξ, η standard normal: covariance diag(std²) + factor
     factorᵀ, factor [n, k].
+
+    A factor with fewer rows is that of the last weights, a Bayesian head's say; the others share no
+    noise.
 
     >>> zeros = torch.zeros(2).double()
     >>> posterior = LowRankNormal(zeros, zeros, torch.tensor([[3.0], [4.0]]).double())
@@ -35,10 +39,10 @@ class LowRankNormal(Posterior):
 
     def __post_init__(self) -> None:
         validate(self, scale="std")
-        if self.factor.dim() != 2 or len(self.factor) != len(self.mean):
+        if self.factor.dim() != 2 or not 1 <= len(self.factor) <= len(self.mean):
             raise InputError(
                 f"posterior 'factor' has shape {tuple(self.factor.shape)}; "
-                f"give [{len(self.mean)}, rank]"
+                f"give [{len(self.mean)}, rank], or fewer rows for the last weights alone"
             )
 
     @property
@@ -52,12 +56,17 @@ class LowRankNormal(Posterior):
     @property
     def marginal_std(self) -> Tensor:
         """Of each weight by itself."""
-        return (self.std**2 + (self.factor**2).sum(1)).sqrt()
+        return (self.std**2 + self.on_all((self.factor**2).sum(1))).sqrt()
+
+    def on_all(self, values: Tensor) -> Tensor:
+        """Values of the weights that share noise [m] among zeros for the others, [n]."""
+        return functional.pad(values, (self.size - len(values), 0))
 
     def draw(self, generator: np.random.Generator) -> Tensor:
         own = torch.from_numpy(generator.standard_normal(self.size))
         shared = torch.from_numpy(generator.standard_normal(self.factor.shape[1]))
-        return self.mean.cpu() + self.std.cpu() * own + self.factor.cpu() @ shared
+        along = self.on_all(self.factor.cpu() @ shared)
+        return self.mean.cpu() + self.std.cpu() * own + along
 
 
 def full_covariance(mean: Tensor, covariance: Tensor) -> LowRankNormal:

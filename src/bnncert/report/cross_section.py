@@ -137,7 +137,8 @@ def _component(posterior: Posterior) -> Independent | LowRankNormal | None:
 def _to_noise(posterior: Independent | LowRankNormal, gradient: Tensor) -> Tensor:
     """Aᵀg"""
     if isinstance(posterior, LowRankNormal):
-        return torch.cat([posterior.std * gradient, posterior.factor.mT @ gradient])
+        along = posterior.factor.mT @ gradient[-len(posterior.factor) :]
+        return torch.cat([posterior.std * gradient, along])
     return posterior.spread * gradient
 
 
@@ -145,7 +146,7 @@ def _to_weights(posterior: Independent | LowRankNormal, noise: Tensor) -> Tensor
     """Aξ"""
     if isinstance(posterior, LowRankNormal):
         own, shared = noise[: posterior.size], noise[posterior.size :]
-        return posterior.std * own + posterior.factor @ shared
+        return posterior.std * own + posterior.on_all(posterior.factor @ shared)
     return posterior.spread * noise
 
 

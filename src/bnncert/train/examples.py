@@ -10,7 +10,7 @@ from bnncert.model.layers import parameter_shapes
 from bnncert.model.network import Network
 from bnncert.train.likelihood import Categorical, Likelihood
 from bnncert.train.recipe import BayesByBackprop
-from bnncert.train.variational import is_random, normalised_layers
+from bnncert.train.variational import normalised_layers, random_layers
 
 AT_ONCE = 1000  # inputs evaluated together: the activations of convolutions are large
 
@@ -43,7 +43,7 @@ def accuracy(
 
 def check_network(network: Network, recipe: BayesByBackprop) -> None:
     """Layers of the kind that the recipe asks for, and inputs that it can augment."""
-    if not any(is_random(layer, recipe.bayesian) for layer in network.layers):
+    if recipe.bayesian != "none" and not any(random_layers(network, recipe.bayesian)):
         raise InputError(
             f"bayesian is {recipe.bayesian!r}, but the network has no Dense layer; give all"
         )

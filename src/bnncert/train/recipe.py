@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bnncert.errors import InputError
 
-BAYESIAN = ("all", "dense")
+BAYESIAN = ("all", "dense", "last", "none")
 SCHEDULES = ("constant", "cosine")
 PRIORS = ("fixed", "fan-in")
 
@@ -55,10 +55,10 @@ class Robust:
 class BayesByBackprop:
     """How to train; `seed` fixes weights at the start, order of examples, noise and augmentation.
 
-    `bayesian` says which weights are random: all, or those of Dense layers alone. Then kernels and
-    biases of convolutions are ordinary parameters: their std is 0, they have no KL, and the loss
-    takes weight_decay/2 · Σ mean² over them instead, the penalty of a prior N(0, 1 / (weight_decay
-    · N)). Epochs report the loss without it.
+    `bayesian` says which weights are random: all, those of Dense layers, of the last layer, or
+    none, for a trunk whose head is to come from elsewhere. The others are ordinary parameters:
+    their std is 0, they have no KL, and the loss takes weight_decay/2 · Σ mean² over them instead,
+    the penalty of a prior N(0, 1 / (weight_decay · N)). Epochs report the loss without it.
 
     `schedule` constant keeps the learning rate; cosine takes it to 0 over the whole training,
     learning_rate · (1 + cos(π t)) / 2 after a share t of the steps. `augment` is for images: see

@@ -15,8 +15,8 @@ from bnncert.train.recipe import BayesByBackprop
 from bnncert.train.variational import (
     Variational,
     channel_statistics,
-    is_random,
     normalised_layers,
+    random_layers,
 )
 
 SMALLEST_STD = 1e-6  # that a weight of a posterior starts from
@@ -63,9 +63,10 @@ def start(network: Network, recipe: BayesByBackprop, x: Tensor, begin: Normal | 
         mean = begin.mean.to(torch.float32, copy=True)  # which training changes
         std = begin.std.double().clamp_min(SMALLEST_STD)
     random = torch.zeros(network.size, dtype=torch.bool)
-    for layer, flags in zip(network.layers, network.split(random), strict=True):
+    own = random_layers(network, recipe.bayesian)
+    for uncertain, flags in zip(own, network.split(random), strict=True):
         for flag in flags:
-            flag.fill_(is_random(layer, recipe.bayesian))
+            flag.fill_(uncertain)
 
     seed = int(torch.randint(2**32, (), generator=order))
     noise = torch.Generator(x.device).manual_seed(seed)

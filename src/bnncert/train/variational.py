@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bnncert.concentration.margin import Weights
-from bnncert.model.layers import Conv2d, Dense, Layer
+from bnncert.model.layers import Conv2d, Dense, Layer, parameter_shapes
 from bnncert.model.maps import apply
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
@@ -52,11 +52,12 @@ class Weighing:
         network = self.network
         means = network.split(self.mean)
         stds = network.split(self.std)
+        random = random_layers(network, self.bayesian)
         held = {0: x}
         for k, layer in enumerate(network.layers):
             inputs = [held[node] for node in network.reads[k]]
             shape = network.shape_before(k)
-            if not is_random(layer, self.bayesian):
+            if not random[k]:
                 held[k + 1] = apply(layer, means[k], inputs, shape)
             elif kernels and isinstance(layer, Conv2d):
                 drawn = [
@@ -78,15 +79,12 @@ class Weighing:
     def layers(self) -> Weights:
         """As `margins` takes them."""
         parts = zip(
-            self.network.layers,
+            random_layers(self.network, self.bayesian),
             self.network.split(self.mean),
             self.network.split(self.std),
             strict=True,
         )
-        return [
-            (means, stds if is_random(layer, self.bayesian) else None)
-            for layer, means, stds in parts
-        ]
+        return [(means, stds if random else None) for random, means, stds in parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,9 +169,14 @@ def normalised_layers(network: Network) -> list[int]:
     return weighted[:-1]
 
 
-def is_random(layer: Layer, bayesian: str) -> bool:
-    """Whether the recipe's `bayesian` makes the weights of the layer random."""
-    return isinstance(layer, Dense) or (bayesian == "all" and isinstance(layer, Conv2d))
+def random_layers(network: Network, bayesian: str) -> list[bool]:
+    """For each layer whether the recipe's `bayesian` makes its weights random."""
+    kinds: dict[str, tuple[type[Layer], ...]] = {"all": (Dense, Conv2d), "dense": (Dense,)}
+    if bayesian in kinds:
+        return [isinstance(layer, kinds[bayesian]) for layer in network.layers]
+    weighted = [k for k, layer in enumerate(network.layers) if parameter_shapes(layer)]
+    last = weighted[-1] if bayesian == "last" else None
+    return [k == last for k in range(len(network.layers))]
 
 
 def kl_divergence(mean: Tensor, std: Tensor, prior_std: float | Tensor) -> Tensor:

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
 from bnncert_check.files import require_room
+from bnncert_check.functionals import way_of
 from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
-from bnncert_check.layers import JOINS, Activation, Conv, Dense, Join, Layer, Linear
+from bnncert_check.layers import Activation, Layer
 from bnncert_check.model import Model, Posterior
 from bnncert_check.proofs import Proof, splittable
 from bnncert_check.splits import Common, Tree, covers
 from bnncert_check.verdict import CannotCheck, Rejected
+from bnncert_check.weighted import Dense, Linear
+from bnncert_check.wiring import Sum
 
 MOST_CUTS = 400  # one inside the other: eight coordinates, each halved as often as a float can be
 
@@ -79,7 +82,7 @@ def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
         value,
         f"proof {prefix!r}",
         ("probability", "t", "rows_optimised"),
-        ("layers_alone", "trees"),
+        ("layers_alone", "forward", "trees"),
     )
     exact(found["probability"], f"the probability of {prefix!r}")
     own = {name: part for name, part in found.items() if name not in ("probability", "trees")}
@@ -89,11 +92,12 @@ def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
 
 def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     """Threshold and slopes, whatever they are as long as the theorem speaks of them."""
-    found = members(value, f"proof {prefix!r}", ("t", "rows_optimised"), ("layers_alone",))
-    t, optimised, alone = (
-        exact(found["t"], f"the threshold of {prefix!r}"),
-        flag(found["rows_optimised"], "rows_optimised"),
-        flag(found.get("layers_alone", False), "layers_alone"),
+    found = members(
+        value, f"proof {prefix!r}", ("t", "rows_optimised"), ("layers_alone", "forward")
+    )
+    t = exact(found["t"], f"the threshold of {prefix!r}")
+    optimised, alone, forward = (
+        flag(found.get(name, False), name) for name in ("rows_optimised", "layers_alone", "forward")
     )
     if not t > 0:
         raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
@@ -113,14 +117,12 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
         for layer in layers
         if _has_flags(layer) and named[layer.position] in tensors
     }
-    return Proof(t, lower, upper, rows, refined, alone)
+    return Proof(t, lower, upper, rows, refined, alone, forward)
 
 
-def _has_flags(layer: Layer) -> TypeGuard[Conv | Join]:
-    """Whether some neurons may have rows of their own: of images with weights, or that are sums."""
-    return (isinstance(layer, Conv) and bool(layer.parameters)) or (
-        isinstance(layer, JOINS) and layer.is_image
-    )
+def _has_flags(layer: Layer) -> TypeGuard[Linear | Sum]:
+    """Whether some neurons may have rows of their own: of images that are linear or sums."""
+    return isinstance(layer, Linear | Sum) and layer.is_image
 
 
 def _with_trees(proof: Proof, value: Any, prefix: str, asked: Asked) -> Proof:
@@ -186,27 +188,21 @@ def _common(scale: Any, prefix: str, asked: Asked) -> Common:
     value = exact(scale, f"the scale of {prefix!r}")
     if not value > 0:
         raise Rejected("threshold-not-positive", f"the scale of {prefix!r} is {value}")
+    network = asked.model.network
     rows, centers = dict[int, Array](), dict[int, Array]()
-    for i, layer in enumerate(asked.model.layers):
-        if not isinstance(layer, Linear) or not _random(layer, asked.posterior, "std", "factor"):
+    for i, layer in enumerate(network.layers):
+        if not isinstance(layer, Linear) or not asked.posterior.is_random(layer):
             continue
-        if not isinstance(layer, Dense) or _random(layer, asked.posterior, "factor"):
+        if not isinstance(layer, Dense) or asked.posterior.factors(layer) is not None:
             raise CannotCheck(
                 "unsupported", "common noise is for independent weights of dense layers"
             )
         rows[layer.position] = asked.tensors.numbers(
             f"{prefix}rows{layer.position}", (layer.outputs,)
         )
-        if asked.model.network.reads[i] != (0,):
+        (node,) = network.reads[i]
+        if way_of(network, asked.posterior, node) is None:
             centers[layer.position] = asked.tensors.numbers(
                 f"{prefix}centers{layer.position}", (layer.inputs,)
             )
     return Common(value, rows, centers)
-
-
-def _random(layer: Linear, posterior: Posterior, *names: str) -> bool:
-    """Whether any of the layer's weights has noise of these fields."""
-    part = slice(layer.start, layer.start + layer.size)
-    return any(
-        bool(posterior.fields[name][part].any()) for name in names if name in posterior.fields
-    )
