@@ -247,7 +247,7 @@ def fit_recipe(
     posterior = trained.posterior
     notes = {
         "recipe": {"data": made.data} | asdict(made.training),
-        "std": float(posterior.std[posterior.std > 0].median()),
+        "std": _median(posterior.std[posterior.std > 0]),
         "log": [asdict(epoch) for epoch in trained.history],
     }
     # Scores take a while: what interrupts them does not cost the training.
@@ -256,6 +256,11 @@ def fit_recipe(
     notes |= {"accuracy": found.accuracy, "scores": asdict(found)}
     save_posterior(path, made.network, posterior, notes)
     return notes
+
+
+def _median(stds: torch.Tensor) -> float:
+    """0 where no weight is random."""
+    return float(stds.median()) if len(stds) else 0.0
 
 
 def score_on(
