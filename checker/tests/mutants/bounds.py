@@ -31,12 +31,12 @@ def sums(checker: Checker) -> None:
         never_above(ar.dot_down(a, b)[0], true, "dot_down")
         never_above(-true, ar.dot_up(-a, b)[0], "dot_up")
         layer = checker.layers.Dense(0, len(b), True, 0)
-        error = checker.layers.pull_error(layer, size[1].T, size[0])
+        error = checker.weighted.pull_error(layer, size[1].T, size[0])
         never_above(
             abs(Fraction(layer.pull(b[None], a[:1])[0, 0]) - true), error[0, 0], "pull_error"
         )
         never_above(
-            inner(size[0], b), checker.layers.pull_up(layer, size[1].T, size[0])[0, 0], "pull_up"
+            inner(size[0], b), checker.weighted.pull_up(layer, size[1].T, size[0])[0, 0], "pull_up"
         )
     for k in range(1, 20):
         never_above(Fraction(k), Fraction(float(ar.sqrt_up(np.array(float(k))))) ** 2, "sqrt_up")

@@ -56,14 +56,17 @@ def _images(checker: Checker) -> None:
     """Of an image a + w·x + v·x, x in [1, 2] and a in [3, 4]: at least 3 - E|..|, with both
     noises."""
     layers, shape = checker.layers, (1, 1, 1)
-    convolutions = [layers.Conv(shape, 1, (1, 1), (1, 1), (0, 0), False, k, k) for k in range(2)]
+    convolutions = [layers.Conv(shape, 1, (1, 1), (1, 1), (0,) * 4, False, k, k) for k in range(2)]
     relu, add = layers.Activation("ReLU", 0.0, 1, 2), layers.Add(shape, 3)
     network = checker.network.Network(
         shape, (*convolutions, relu, add), ((0,), (0,), (0,), (1, 2, 3))
     )
     h = checker.linear.Interval(np.ones(1), np.full(1, 2.0))
     law = checker.model.Posterior("normal", {"mean": np.zeros(2), "std": np.ones(2)})
-    steps = [checker.functionals.noisy(layer, law, h, None) for layer in convolutions]
+    steps: list[object] = []
+    for layer in convolutions:
+        so_far = checker.functionals.Trace(network, None, steps, {0: h})
+        steps.append(checker.functionals.noisy(layer, law, so_far, h))
     intervals = {0: h, 3: checker.linear.Interval(np.full(1, 3.0), np.full(1, 4.0))}
     traced = checker.functionals.Trace(network, None, [*steps, None, None], intervals)
     (below, noise), (above, _) = checker.functionals.local(traced, 3)
@@ -81,7 +84,8 @@ def _alone(checker: Checker) -> None:
     fields = {"mean": np.array([2.0, 1.0]), "std": np.array([0.5, 0.25])}
     law = checker.model.Posterior("normal", fields)
     h = checker.linear.Interval(np.array([-1.0]), np.array([3.0]))
-    step = checker.functionals.noisy(layer, law, h, None)
+    empty = checker.functionals.Trace(network, None, [], {0: h})
+    step = checker.functionals.noisy(layer, law, empty, h)
     traced = checker.functionals.Trace(network, None, [step], {0: h})
     magnitude = 0.5 * math.sqrt(2 / math.pi) * math.exp(-8) + 2 * math.erf(4 / math.sqrt(2))
     value, noise = checker.functionals.last_layer(traced, np.ones((1, 1)))
