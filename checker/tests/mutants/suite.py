@@ -27,6 +27,7 @@ from mutants.layer_cases import (
     tree_cases,
     width_cases,
 )
+from mutants.layers_known import every_layer
 from mutants.lines import LINES, lines
 from mutants.outcomes import Checker, never
 from mutants.probabilities import masses, means, tails, unions
@@ -63,6 +64,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             steps,
             walks,
             graphs,
+            every_layer,
             unions,
             tails,
             masses,
