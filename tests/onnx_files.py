@@ -117,7 +117,9 @@ def write(
 
 
 def node(operator: str, inputs: str, output: str, **attributes: Any) -> Any:
-    return helper.make_node(operator, inputs.split(" ") if inputs else [], [output], name=f"my_{operator}", **attributes)
+    return helper.make_node(
+        operator, inputs.split(" ") if inputs else [], [output], name=f"my_{operator}", **attributes
+    )
 
 
 def random_array(*shape: int) -> Any:

@@ -1,4 +1,5 @@
-"""Networks built value by value, and arithmetic folded into them: the same function, fewer layers."""
+"""Networks built value by value, and arithmetic folded into them: the same function, fewer
+layers."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def test_a_scale_goes_into_all_that_read_it() -> None:
 def test_a_linear_layer_that_others_read_keeps_its_weights() -> None:
     start = Value((4,))
     hidden = dense(start, 3)
-    after = check_folding(start, added(hidden, append(ReLU(), affine(hidden, numbers(3), numbers(3)))))
+    after = check_folding(
+        start, added(hidden, append(ReLU(), affine(hidden, numbers(3), numbers(3))))
+    )
     assert sorted(kinds(after)) == ["Add", "Dense", "ReLU", "Scale"]
     # The output reads its layer too.
     twice = dense(start, 3)

@@ -5,8 +5,8 @@ The cases are those that are easily read wrongly: axes, padding, negative number
 
 from __future__ import annotations
 
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,10 @@ def after(*nodes: Any) -> list[Any]:
 
 
 def case(
-    operator: str, shape: tuple[int, ...], constants: dict[str, object] | None = None, **options: Any
+    operator: str,
+    shape: tuple[int, ...],
+    constants: dict[str, object] | None = None,
+    **options: Any,
 ) -> Case:
     """One operator that takes x and then the constants."""
     constants = constants or {}
@@ -118,7 +121,10 @@ CASES: dict[str, Case] = {
     "transpose the batch": case("Transpose", (1, 3, 4), perm=[1, 0, 2]),
     "transpose without a batch": case("Transpose", (3, 4)),
     "transpose twice": (
-        [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Transpose", "a", "h", perm=[0, 3, 1, 2])],
+        [
+            node("Transpose", "x", "a", perm=[0, 2, 3, 1]),
+            node("Transpose", "a", "h", perm=[0, 3, 1, 2]),
+        ],
         {},
         IMAGE,
     ),
@@ -148,7 +154,9 @@ CASES: dict[str, Case] = {
     "cast": case("Cast", IMAGE, to=11),
     "slice": case("Slice", IMAGE, {"s": [1, 0], "e": [3, -1], "a": [1, 3]}),
     "slice without axes": case("Slice", IMAGE, {"s": [0, 1], "e": [1, 2]}),
-    "slice with steps": case("Slice", IMAGE, {"s": [0, 3], "e": [9, 0], "a": [2, -1], "t": [2, -1]}),
+    "slice with steps": case(
+        "Slice", IMAGE, {"s": [0, 3], "e": [9, 0], "a": [2, -1], "t": [2, -1]}
+    ),
     "slice backwards to the end": case(
         "Slice", IMAGE, {"s": [-1], "e": [-(2**62)], "a": [2], "t": [-1]}
     ),
@@ -174,7 +182,11 @@ CASES: dict[str, Case] = {
         (1, 4, 3),
     ),
     "concat the batch": ([node("Neg", "x", "a"), node("Concat", "x a", "h", axis=0)], {}, (1, 4)),
-    "concat without a batch": ([node("Neg", "x", "a"), node("Concat", "x a", "h", axis=0)], {}, (4,)),
+    "concat without a batch": (
+        [node("Neg", "x", "a"), node("Concat", "x a", "h", axis=0)],
+        {},
+        (4,),
+    ),
     # ---------------------------------------------------------------------------------- products
     "matmul of rows": case("MatMul", (1, 5, 4), {"W": W}),
     "matmul of rows of images": case("MatMul", (1, 2, 5, 4), {"W": W}),
@@ -216,7 +228,11 @@ CASES: dict[str, Case] = {
     "conv, same lower": case("Conv", IMAGE, {"K": KERNEL}, auto_pad="SAME_LOWER"),
     "conv, valid": case("Conv", IMAGE, {"K": KERNEL}, auto_pad="VALID"),
     "conv over sequences": case(
-        "Conv", (1, 3, 7), {"K": random_array(2, 3, 3), "b": random_array(2)}, pads=[2, 1], strides=[2]
+        "Conv",
+        (1, 3, 7),
+        {"K": random_array(2, 3, 3), "b": random_array(2)},
+        pads=[2, 1],
+        strides=[2],
     ),
     "conv over sequences, dilated": case(
         "Conv", (1, 4, 7), {"K": random_array(2, 2, 3)}, dilations=[2], group=2
@@ -242,12 +258,24 @@ CASES: dict[str, Case] = {
     ),
     "normalised": (
         [node("BatchNormalization", "x s o m v", "h", epsilon=0.5)],
-        dict(zip("somv", (random_array(3), random_array(3), random_array(3), random_array(3) ** 2), strict=True)),
+        dict(
+            zip(
+                "somv",
+                (random_array(3), random_array(3), random_array(3), random_array(3) ** 2),
+                strict=True,
+            )
+        ),
         IMAGE,
     ),
     "normalised over sequences": (
         [node("BatchNormalization", "x s o m v", "a"), node("Relu", "a", "h")],
-        dict(zip("somv", (random_array(3), random_array(3), random_array(3), random_array(3) ** 2), strict=True)),
+        dict(
+            zip(
+                "somv",
+                (random_array(3), random_array(3), random_array(3), random_array(3) ** 2),
+                strict=True,
+            )
+        ),
         (1, 3, 4),
     ),
     "average": case("AveragePool", IMAGE, kernel_shape=[2, 3]),
@@ -257,7 +285,9 @@ CASES: dict[str, Case] = {
     "average with padding's zeros": case(
         "AveragePool", IMAGE, kernel_shape=[3, 2], pads=[2, 0, 1, 1], count_include_pad=1
     ),
-    "average over sequences": case("AveragePool", (1, 3, 7), kernel_shape=[3], pads=[1, 1], strides=[2]),
+    "average over sequences": case(
+        "AveragePool", (1, 3, 7), kernel_shape=[3], pads=[1, 1], strides=[2]
+    ),
     "average, ceil without effect": case(
         "AveragePool", IMAGE, kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1
     ),
@@ -292,13 +322,19 @@ CASES |= {
 }
 OLD: dict[str, tuple[list[Any], dict[str, object], tuple[int, ...], int]] = {
     "slice by attributes": (
-        [node("Slice", "x", "h", starts=[1, -3], ends=[3, 99], axes=[1, 3])], {}, IMAGE, 9
+        [node("Slice", "x", "h", starts=[1, -3], ends=[3, 99], axes=[1, 3])],
+        {},
+        IMAGE,
+        9,
     ),
     "squeeze by attributes": ([node("Squeeze", "x", "h", axes=[2])], {}, (1, 3, 1, 4), 11),
     "unsqueeze by attributes": ([node("Unsqueeze", "x", "h", axes=[0, 2])], {}, (1, 3, 4), 11),
     "split by attributes": (parts(2, axis=1, split=[1, 2]), {}, IMAGE, 11),
     "pad by attributes": (
-        [node("Pad", "x", "h", pads=[0, 0, 1, 0, 0, 0, 0, 2], value=0.5)], {}, IMAGE, 10
+        [node("Pad", "x", "h", pads=[0, 0, 1, 0, 0, 0, 0, 2], value=0.5)],
+        {},
+        IMAGE,
+        10,
     ),
     "clip by attributes": ([node("Clip", "x", "h", min=-0.5, max=0.25)], {}, IMAGE, 10),
     "clip by defaults": ([node("Clip", "x", "h", max=0.25)], {}, IMAGE, 10),
@@ -307,7 +343,7 @@ OLD: dict[str, tuple[list[Any], dict[str, object], tuple[int, ...], int]] = {
     "split by number": (parts(3, axis=1, num_outputs=3), {}, (1, 7), 18),
     "pad by axes": ([node("Pad", "x p  a", "h")], {"p": [1, 0, 0, 2], "a": [-1, 2]}, IMAGE, 18),
     "dropout, old": ([node("Dropout", "x", "h", ratio=0.25)], {}, IMAGE, 9),
-}  # fmt: skip
+}
 # Far below and above 0, where a wrong sign, slope or end cannot hide.
 SIZES = (1.0, 1e3)
 
@@ -319,7 +355,6 @@ def test_operators_agree_with_the_reference(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", after(*nodes), {**constants, "one": 1.0}, shape, **options)
     for size in SIZES:
         agree_at(path, shape, size)
-
 
 
 # What the reference evaluator does not do, or does otherwise than the format says.
@@ -354,4 +389,6 @@ def test_operators_agree_with_the_format(name: str, tmp_path: Path) -> None:
     network, weights = read_onnx(path)
     x = torch.from_numpy(10 * random_array(*shape))
     ours = network.forward(weights, x.reshape(1, *network.input_shape))
-    torch.testing.assert_close(ours.reshape(-1), expected(x).reshape(-1) + 1, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        ours.reshape(-1), expected(x).reshape(-1) + 1, rtol=1e-12, atol=1e-12
+    )

@@ -237,7 +237,8 @@ class Factor:
 
 def multiplied(value: Value, factor: Factor) -> Value:
     """x W + b of a vector."""
-    layer = Dense(*factor.weights.shape, factor.bias is not None)
+    inputs, outputs = factor.weights.shape
+    layer = Dense(inputs, outputs, factor.bias is not None)
     return append(layer, value, parameters=factor.parameters, sources=factor.sources)
 
 
@@ -278,7 +279,8 @@ def pooled(kind: type[AvgPool2d | MaxPool2d], value: Value, axes: Sequence[int])
     image = reshaped(last, (value.size // over, *window))
     if over == 1:
         return image
-    return append(kind(image.shape[1:]), image)
+    _, height, width = image.shape
+    return append(kind((height, width)), image)
 
 
 # ------------------------------------------------------------------------------------- the network

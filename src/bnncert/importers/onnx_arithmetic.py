@@ -23,7 +23,17 @@ from bnncert.importers.building import (
     scaled,
     shifted,
 )
-from bnncert.importers.onnx_nodes import Constant, Node, Operand, Rule, Wire, inner, spread, tensor
+from bnncert.importers.onnx_nodes import (
+    Array,
+    Constant,
+    Node,
+    Operand,
+    Rule,
+    Wire,
+    inner,
+    spread,
+    tensor,
+)
 from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.layers import Shape
 
@@ -198,7 +208,7 @@ def _prelu(node: Node) -> Wire:
     return _with_slope(wire, slope)
 
 
-def _with_slope(wire: Wire, slope: np.ndarray) -> Wire:  # type: ignore[type-arg]
+def _with_slope(wire: Wire, slope: Array) -> Wire:
     """A leaky ReLU where there is one slope in [0, 1)."""
     first = float(slope.reshape(-1)[0])
     if (slope == first).all() and 0 <= first < 1:

@@ -159,7 +159,7 @@ def _range(node: Node) -> Constant:
     start, limit, step = (value.reshape(()) for value in _numbers(node))
     if step == 0 or abs(float(limit - start) / float(step)) > MOST:
         raise InputError("a range without an end, or one that is too long")
-    return _of(node, np.arange(start, limit, step))
+    return _of(node, np.arange(start.item(), limit.item(), step.item()))
 
 
 def _gathered(node: Node) -> Constant:

@@ -328,11 +328,11 @@ def _batch_normalisation(node: Node) -> Wire:
         raise InputError("a variance is not positive")
     factor = scale / np.sqrt(variance + given["epsilon"])
     channels = (-1, *[1] * (len(wire.dims) - 2))
-    on_all = (
+    factors, shifts = (
         tensor(spread(each.reshape(channels), wire.dims).reshape(wire.value.shape))
         for each in (factor, bias - mean * factor)
     )
-    return Wire(affine(wire.value, *on_all), wire.dims)
+    return Wire(affine(wire.value, factors, shifts), wire.dims)
 
 
 LINEAR: dict[str, Rule] = {

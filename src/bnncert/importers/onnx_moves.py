@@ -131,9 +131,8 @@ def _concat(node: Node) -> Wire:
     values, lacking = [], 0
     for before, part, after in _with_neighbours(parts, axis):
         value, lacking = part.at([axis])
-        sides = [[0] * len(value.shape) for _ in range(2)]
-        sides[0][axis - lacking], sides[1][axis - lacking] = before, after
-        values.append(padded(value, *sides))
+        first, last = ([size if k == axis else 0 for k in range(rank)] for size in (before, after))
+        values.append(padded(value, first[lacking:], last[lacking:]))
     value = joined(values, axis - lacking)
     shift = [
         np.zeros(part.dims) if isinstance(part, Wire) else node.constant(position).value
