@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from bnncert import (
     load_posterior,
     save_posterior,
 )
-from bnncert.importers.onnx import from_onnx, read_onnx
+from bnncert.importers.onnx import NEWEST, OLDEST, from_onnx, read_onnx
+from bnncert.importers.onnx_constants import FOLDED
+from bnncert.importers.onnx_operators import OPERATORS
 from bnncert.layers import (
     AvgPool2d,
     Conv2d,
@@ -385,3 +388,14 @@ def test_the_page_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run(*command.split()[1:])[0] == 0
     again = load_posterior("imported.safetensors")
     assert (again[0].digest, again[1].digest) == (written[0].digest, written[1].digest)
+
+
+def test_the_page_names_the_operators() -> None:
+    """Those of the table, and those that are computed."""
+    page = text("importers/onnx.md")
+    table = " ".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| "))
+    _, computed = page.split("as whole numbers: ")
+    for said, known in ((table, OPERATORS), (computed.split(". So")[0], FOLDED)):
+        words = set(re.findall(r"\b[A-Z][A-Za-z]+", said))
+        assert words == set(known)
+    assert f"operator sets {OLDEST} to {NEWEST}" in page

@@ -197,6 +197,8 @@ CASES: dict[str, Case] = {
     "matmul from the left": second("MatMul", (4, 1), {"W": W.T}),
     "matmul of a vector from the left": second("MatMul", (4,), {"W": W.T}),
     "matmul of columns": second("MatMul", (1, 4, 5), {"W": W.T}),
+    "matmul of columns of images": second("MatMul", (1, 2, 4, 5), {"W": W.T}),
+    "matmul of columns of many": second("MatMul", (3, 4, 1), {"W": W.T}),
     "matmul of a vector and columns": second("MatMul", (1, 4, 5), {"v": random_array(4)}),
     "gemm": case("Gemm", (1, 4), {"W": W, "b": random_array(3)}),
     "gemm of rows": case("Gemm", (5, 4), {"W": W, "b": random_array(3)}, alpha=0.5, beta=-2.0),

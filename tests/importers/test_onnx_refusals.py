@@ -175,12 +175,6 @@ REFUSED: dict[str, Refusal] = {
         (4, 1),
         "(MatMul): a matrix of shape (4, 3) is before a tensor (4, 1)",
     ),
-    "a batch of products": (
-        [node("MatMul", "W x", "y")],
-        {"W": W},
-        (2, 3, 5),
-        "(MatMul): a matrix of shape (4, 3) is before a tensor (2, 3, 5)",
-    ),
     "a batch of images": (
         [node("Conv", "x K", "y")],
         {"K": KERNEL},

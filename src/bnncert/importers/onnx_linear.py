@@ -19,6 +19,7 @@ from bnncert.importers.building import (
     convolved,
     permuted,
     pooled,
+    reshaped,
     rows_multiplied,
     scaled,
 )
@@ -86,14 +87,17 @@ def _rows(wire: Wire, weights: Constant, bias: Constant | None) -> Wire:
 
 
 def _columns(wire: Wire, weights: Constant) -> Wire:
-    """W [M, K] times a matrix [..., K, N]."""
+    """W [M, K] times every matrix of a tensor [..., K, N]: all their columns at once."""
     outputs, inputs = weights.dims
     *lead, height, width = wire.dims
-    if any(size != 1 for size in lead) or height != inputs:
+    if height != inputs:
         raise InputError(f"a matrix of shape {weights.dims} is before a tensor {wire.dims}")
     dims = limited((*lead, outputs, width))
+    count = math.prod(lead)
     factor = Factor(tensor(weights.value), names=weights.names)
-    return Wire(columns_multiplied(wire.shaped((height, width)), factor), dims)
+    columns = permuted(wire.shaped((count, height, width)), (1, 0, 2))
+    product = columns_multiplied(reshaped(columns, (height, count * width)), factor)
+    return Wire(permuted(reshaped(product, (outputs, count, width)), (1, 0, 2)), dims)
 
 
 def _gemm(node: Node) -> Wire:
