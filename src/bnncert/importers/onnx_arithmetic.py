@@ -67,17 +67,16 @@ def _scaled(wire: Wire, factor: object) -> Wire:
     return Wire(scaled(wire.value, tensor(wide.reshape(wire.value.shape))), wide.shape)
 
 
-def summed(first: Operand, second: Operand) -> Wire:
-    """x + y or x + c"""
-    match first, second:
-        case Wire(), Wire():
-            one, other, dims = _pair(first, second)
-            return Wire(added(one, other), dims)
-        case Wire(), Constant():
-            return _shifted(first, second)
-        case Constant(), Wire():
+def summed(first: Operand, second: Operand) -> Operand:
+    """x + y, either of which may be constant."""
+    if isinstance(first, Constant):
+        if isinstance(second, Wire):
             return _shifted(second, first)
-    raise InputError("both operands are constant")
+        return Constant(first.value + second.value, first.names | second.names)
+    if isinstance(second, Constant):
+        return _shifted(first, second)
+    one, other, dims = _pair(first, second)
+    return Wire(added(one, other), dims)
 
 
 def _operands(node: Node) -> list[Operand]:
@@ -94,27 +93,16 @@ def _two(node: Node) -> tuple[Operand, Operand]:
     return first, second
 
 
-def _sum(node: Node) -> Wire:
-    """Of two operands or of any number; constants first, one number at a time."""
+def _sum(node: Node) -> Operand:
+    """Of two operands or of any number."""
     node.options()
-    total = _operands(node)
-    while len(total) > 1:
-        first, second, *rest = total
-        if isinstance(first, Constant) and isinstance(second, Constant):
-            names = first.names | second.names
-            total = [Constant(first.value + second.value, names), *rest]
-        else:
-            total = [summed(first, second), *rest]
-    (result,) = total
-    assert isinstance(result, Wire)
-    return result
+    return reduce(summed, _operands(node))
 
 
-def _difference(node: Node) -> Wire:
+def _difference(node: Node) -> Operand:
     first, second = _two(node)
     if isinstance(second, Constant):
-        assert isinstance(first, Wire)
-        return _shifted(first, second, -1.0)
+        return _shifted(node.wire(0), second, -1.0)
     return summed(first, _scaled(second, -1.0))
 
 
@@ -126,11 +114,10 @@ def _product(node: Node) -> Wire:
 
 
 def _quotient(node: Node) -> Wire:
-    first, second = _two(node)
+    _, second = _two(node)
     if isinstance(second, Wire) or not second.value.all():
         raise InputError("division by what depends on the input, or by 0, is not supported")
-    assert isinstance(first, Wire)
-    return _scaled(first, 1 / second.value)
+    return _scaled(node.wire(0), 1 / second.value)
 
 
 def _negative(node: Node) -> Wire:
@@ -146,17 +133,14 @@ def _absolute(node: Node) -> Wire:
 
 
 def _larger(first: Operand, second: Operand) -> Operand:
-    match first, second:
-        case Wire(), Wire():
-            one, other, dims = _pair(first, second)
-            return Wire(larger(one, other), dims)
-        case Constant(), Constant():
-            return Constant(np.maximum(first.value, second.value))
-        case Constant(), Wire():
+    if isinstance(first, Constant):
+        if isinstance(second, Wire):
             return _larger(second, first)
-    assert isinstance(first, Wire)
-    assert isinstance(second, Constant)
-    return _shifted(_activated(_shifted(first, second, -1.0), ReLU()), second)  # max(z - c, 0) + c
+        return Constant(np.maximum(first.value, second.value))
+    if isinstance(second, Constant):  # max(z - c, 0) + c
+        return _shifted(_activated(_shifted(first, second, -1.0), ReLU()), second)
+    one, other, dims = _pair(first, second)
+    return Wire(larger(one, other), dims)
 
 
 def _maximum(node: Node) -> Operand:

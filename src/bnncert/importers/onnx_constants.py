@@ -39,9 +39,14 @@ TYPES: dict[int, type] = {
 
 
 def _value(node: Node, position: int = 0) -> Array:
+    return _constant(node, position).value
+
+
+def _constant(node: Node, position: int = 0) -> Constant:
     found = node.operand(position)
-    assert isinstance(found, Constant)  # all operands are, where this table is read
-    return found.value
+    if not isinstance(found, Constant):  # none is, where this table is read
+        raise TypeError(f"operand {position} depends on the input")
+    return found
 
 
 def _names(node: Node) -> Names:
@@ -164,7 +169,7 @@ def _range(node: Node) -> Constant:
 
 def _gathered(node: Node) -> Constant:
     axis, positions = gather_positions(node, _value(node).shape)
-    return Constant(np.take(_value(node), positions, axis), node.operand(0).names)  # type: ignore[union-attr]
+    return Constant(np.take(_value(node), positions, axis), _constant(node).names)
 
 
 def _concatenated(node: Node) -> Constant:
@@ -195,7 +200,7 @@ def _product(node: Node) -> Constant:
 def _moved(dims: Callable[[Node, tuple[int, ...]], tuple[int, ...]]) -> Rule:
     return lambda node: Constant(
         _value(node).reshape(dims(node, _value(node).shape)),
-        node.operand(0).names,  # type: ignore[union-attr]
+        _constant(node).names,
     )
 
 

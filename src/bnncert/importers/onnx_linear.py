@@ -28,6 +28,7 @@ from bnncert.importers.onnx_nodes import (
     Array,
     Constant,
     Node,
+    Operand,
     Rule,
     Wire,
     limited,
@@ -100,7 +101,7 @@ def _columns(wire: Wire, weights: Constant) -> Wire:
     return Wire(permuted(reshaped(product, (outputs, count, width)), (1, 0, 2)), dims)
 
 
-def _gemm(node: Node) -> Wire:
+def _gemm(node: Node) -> Operand:
     """alpha A B + beta C"""
     given = node.options(alpha=1.0, beta=1.0, transA=0, transB=0)
     first, second = node.operand(0), node.operand(1)
