@@ -17,6 +17,9 @@ Random: TypeAlias = np.random.Generator
 Layer: TypeAlias = dict[str, Any]
 
 
+MOVES = ("Flatten", "Reshape", "Permute", "Take", "Pad", "Concat")
+
+
 def pick(r: Random, values: Sequence[Any]) -> Any:
     return values[int(r.integers(len(values)))]
 
@@ -26,19 +29,34 @@ def parameters(layer: Layer) -> list[tuple[int, ...]]:
         case "Dense":
             return [(layer["inputs"], layer["outputs"])] + [(layer["outputs"],)] * layer["bias"]
         case "Conv2d":
-            shape = (layer["out_channels"], layer["in_channels"], *layer["kernel"])
+            inputs = layer["in_channels"] // layer.get("groups", 1)
+            shape = (layer["out_channels"], inputs, *layer["kernel"])
             return [shape] + [(layer["out_channels"],)] * layer["bias"]
+        case "Scale":
+            return [tuple(layer["shape"])] * (1 + layer["bias"])
     return []
 
 
-def windows(x: Array, layer: Layer, padding: Sequence[int] = (0, 0)) -> Array:
-    """[..., channels, rows, columns, entries of a window]"""
-    (kr, kc), (sr, sc), (pr, pc) = layer["kernel"], layer["stride"], padding
-    padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(pr, pr), (pc, pc)])
-    rows, columns = (padded.shape[-2] - kr) // sr + 1, (padded.shape[-1] - kc) // sc + 1
+def own_size(layer: Layer) -> int:
+    return sum(map(math.prod, parameters(layer)))
+
+
+def sides(layer: Layer) -> list[int]:
+    """Padding at the top, left, bottom and right."""
+    return (layer.get("padding", [0, 0]) * 2)[:4]
+
+
+def windows(x: Array, layer: Layer, value: float = 0.0) -> Array:
+    """[..., channels, rows, columns, entries of a window]; padded with the value."""
+    (kr, kc), (sr, sc), (dr, dc) = layer["kernel"], layer["stride"], layer.get("dilation", [1, 1])
+    top, left, bottom, right = sides(layer)
+    around = [(0, 0)] * (x.ndim - 2) + [(top, bottom), (left, right)]
+    padded = np.pad(x, around, constant_values=value)
+    rows = (padded.shape[-2] - dr * (kr - 1) - 1) // sr + 1
+    columns = (padded.shape[-1] - dc * (kc - 1) - 1) // sc + 1
     parts = [
         padded[..., i : i + sr * (rows - 1) + 1 : sr, j : j + sc * (columns - 1) + 1 : sc]
-        for i, j in product(range(kr), range(kc))
+        for i, j in product(range(0, dr * kr, dr), range(0, dc * kc, dc))
     ]
     return np.stack(parts, -1)
 
@@ -47,31 +65,61 @@ def apply(layer: Layer, own: list[Array], *terms: Array) -> Array:
     """The layer at what it reads, [N or 1, P, *shape] each, with parameters [N, ...]."""
     x = terms[0]
     match layer["type"]:
-        case "Add":
-            for term in terms[1:]:
-                x = x + term
-            return x
-        case "Flatten":
-            return x.reshape(*x.shape[:2], -1)
         case "Dense":
             y = np.einsum("npi,nio->npo", np.broadcast_to(x, (len(own[0]), *x.shape[1:])), own[0])
             return y + own[1][:, None] if layer["bias"] else y
         case "Conv2d":
-            found = windows(x, layer, layer["padding"])  # [N, P, C, rows, columns, K]
-            found = np.broadcast_to(found, (len(own[0]), *found.shape[1:]))
-            y = np.einsum("npcrsk,nock->npors", found, own[0].reshape(*own[0].shape[:3], -1))
-            return y + own[1][:, None, :, None, None] if layer["bias"] else y
+            return _convolution(layer, own, x)
+        case "Scale":
+            y = own[0][:, None] * x
+            return y + own[1][:, None] if layer["bias"] else y
         case "AvgPool2d":
             return windows(x, layer).mean(-1)
         case "MaxPool2d":
-            return windows(x, layer).max(-1)
+            return windows(x, layer, -np.inf).max(-1)
         case "ReLU":
             return np.maximum(x, 0)
         case "LeakyReLU":
             return np.maximum(x, layer["slope"] * x)
         case "Tanh":
             return np.tanh(x)
-    return np.asarray(expit(x))
+        case "Sigmoid":
+            return np.asarray(expit(x))
+    return moved(layer, terms)
+
+
+def _convolution(layer: Layer, own: list[Array], x: Array) -> Array:
+    groups = layer.get("groups", 1)
+    found = windows(x, layer)  # [N, P, C, rows, columns, K]
+    lead = (len(own[0]), found.shape[1], groups, -1)
+    found = np.broadcast_to(found, (len(own[0]), *found.shape[1:])).reshape(*lead, *found.shape[3:])
+    kernels = own[0].reshape(len(own[0]), groups, -1, found.shape[3], found.shape[-1])
+    y = np.einsum("npgcrsk,ngock->npgors", found, kernels)
+    y = y.reshape(*y.shape[:2], -1, *y.shape[4:])
+    return y + own[1][:, None, :, None, None] if layer["bias"] else y
+
+
+def moved(layer: Layer, terms: Sequence[Array]) -> Array:
+    """Of layers without weights that are linear."""
+    x = terms[0]
+    match layer["type"]:
+        case "Add":
+            for term in terms[1:]:
+                x = x + term
+            return x
+        case "Concat":
+            count = max(len(term) for term in terms)
+            wide = [np.broadcast_to(term, (count, *term.shape[1:])) for term in terms]
+            return np.concatenate(wide, layer["axis"] + 2)
+        case "Flatten":
+            return x.reshape(*x.shape[:2], -1)
+        case "Reshape":
+            return x.reshape(*x.shape[:2], *layer["to"])
+        case "Permute":
+            return x.transpose(0, 1, *(axis + 2 for axis in layer["order"]))
+        case "Take":
+            return x.take(layer["indices"], layer["axis"] + 2)
+    return np.pad(x, [(0, 0), (0, 0), *zip(layer["before"], layer["after"], strict=True)])
 
 
 @dataclass(frozen=True)
@@ -106,16 +154,25 @@ class Net:
         shapes = self.shapes
         return [shapes[nodes[0]] for nodes in self.reads]
 
-    def reads_input(self, k: int) -> bool:
-        """Whether layer k reads the input, perhaps flattened."""
-        (node, *_) = self.reads[k]
-        while node > 0 and self.layers[node - 1]["type"] == "Flatten":
-            (node, *_) = self.reads[node - 1]
-        return node == 0
+    def reads_input(self, k: int, random: Sequence[bool]) -> bool:
+        """Whether what layer k reads is the input, moved or scaled by certain weights at most."""
+        (node, *others) = self.reads[k]
+        while node > 0 and not others:
+            kind = self.layers[node - 1]["type"]
+            if kind not in MOVES and (kind != "Scale" or random[node - 1]):
+                return False
+            (node, *others) = self.reads[node - 1]
+        return node == 0 and not others
 
     @property
     def size(self) -> int:
-        return sum(math.prod(shape) for layer in self.layers for shape in parameters(layer))
+        return sum(map(own_size, self.layers))
+
+    @property
+    def tails(self) -> list[int]:
+        """How many weights the last layers have, from each layer with weights on."""
+        sizes = list(map(own_size, self.layers))
+        return [sum(sizes[k:]) for k, size in enumerate(sizes) if size]
 
     def forward(self, weights: Array, x: Array) -> Array:
         """[N, P, outputs] of the networks [N, n] at the points [P, *input_shape]."""
@@ -134,11 +191,15 @@ class Net:
         return found
 
     def named(self, flat: Array, name: str) -> dict[str, Array]:
-        """Tensors of a field [n], or [k, n], as files name them."""
-        found, start, i = {}, 0, 0
+        """Tensors of a field [n], or [k, n], as files name them; of fewer, those of the last
+        weights."""
+        found, start, i = {}, flat.shape[-1] - self.size, 0
         for layer in self.layers:
             for letter, shape in zip("Wb", parameters(layer), strict=False):
                 stop = start + math.prod(shape)
+                if start < 0:
+                    start = stop
+                    continue
                 found[f"{letter}{i}_{name}"] = flat[..., start:stop].reshape(
                     *flat.shape[:-1], *shape
                 )
