@@ -31,7 +31,6 @@ from bnncert.model.layers import (
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import Gaussian
 
-STRUCTURES = ("diag", "kron", "full")
 AT_ONCE = 500  # training examples
 
 
@@ -40,17 +39,17 @@ def fit_head(
 ) -> tuple[Network, Gaussian]:
     """The network with weights `mean` and a last-layer Laplace posterior fitted to x and y, its
     covariance of the given structure."""
-    warnings.filterwarnings("ignore", category=DeprecationWarning)
     try:
-        from laplace import Laplace
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of what it imports
+            from laplace import Laplace
     except ImportError as error:
         raise InputError(
             f"the head is fitted by laplace-torch, which does not import here ({error}); "
             "pip install laplace-torch"
         ) from error
-    module = as_module(network, mean)
     loader = DataLoader(TensorDataset(x.float(), y), batch_size=AT_ONCE)
-    la = Laplace(module, "classification", "last_layer", structure)
+    la: Any = Laplace(as_module(network, mean), "classification", "last_layer", structure)
     la.fit(loader)
     la.optimize_prior_precision(method="marglik")
     return from_laplace(la, network.input_shape)
