@@ -12,8 +12,8 @@ from bnncert.concentration.margin import Weights
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
+from bnncert.importers.modules import own_parameters
 from bnncert.importers.reading import exact, live
-from bnncert.importers.tracing import own_parameters
 from bnncert.importers.variational import Std, moments
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
-from bnncert.importers.reading import Reading
-from bnncert.importers.tracing import own_parameters, undisturbed
+from bnncert.importers.modules import own_parameters, undisturbed
+from bnncert.importers.reading import Pick, Reading
 
 NO_SPREAD = -100.0  # exp and softplus of it are 4e-44
 # Relative to the outputs; in float64 first, where less hides in rounding, else in what most modules

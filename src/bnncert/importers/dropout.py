@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
+from bnncert.importers.modules import own_parameters
 from bnncert.importers.named import refuse_bayesian
 from bnncert.importers.reading import Dropout, Reading
-from bnncert.importers.tracing import own_parameters
 from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
 from bnncert.model.network import Network
 from bnncert.posteriors.empirical import Empirical

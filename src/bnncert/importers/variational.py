@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
+from bnncert.importers.modules import own_parameters
 from bnncert.importers.reading import Cast, Reading, Source, Values
-from bnncert.importers.tracing import own_parameters
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 

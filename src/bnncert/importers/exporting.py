@@ -1,0 +1,62 @@
+"""torch.export, for forwards that torch.fx cannot trace: the graph of operators of ATen, made
+without changes in place."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import torch
+from torch import fx, nn
+
+from bnncert.importers.interpretation import Interpreter
+from bnncert.importers.operations import SPELLED
+from bnncert.importers.values import BATCH, At, Place
+from bnncert.importers.tracing import TORCHS
+
+
+def exported(module: nn.Module, interpreter: Interpreter, x: At) -> object:
+    """What the forward returns, with what was read in the place of tensors."""
+    first = next(module.parameters())
+    example = torch.zeros(BATCH, *x.shape, dtype=first.dtype, device=first.device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about torch
+        program = torch.export.export(module, (example,), strict=False).run_decompositions({})
+    kept = program.graph_signature
+    names = {
+        **kept.inputs_to_parameters,
+        **kept.inputs_to_buffers,
+        **kept.inputs_to_lifted_tensor_constants,
+    }
+    tensors = {**program.state_dict, **program.constants}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            name = names.get(node.name)
+            held = x if name is None else interpreter.held(name, tensors[name])
+            interpreter.values[node] = held
+        elif node.op == "call_function":
+            name = _name(node)
+            interpreter.read(node, name, _place(node, name), node.target)
+    outputs = [interpreter.values[node] for node in _returned(program.graph)]
+    return torch.utils._pytree.tree_unflatten(outputs, program.call_spec.out_spec)
+
+
+def _returned(graph: fx.Graph) -> tuple[fx.Node, ...]:
+    (found,) = (node for node in graph.nodes if node.op == "output")
+    return found.args[0]
+
+
+def _name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    name = schema.name.rpartition("::")[2] if schema else node.target.__name__
+    return str(name)
+
+
+def _place(node: fx.Node, name: str) -> Place:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "the module")
+    kind = kind if isinstance(kind, str) else kind.__name__
+    lines = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [f"{Path(file).name}:{line}" for file, line in lines if not file.startswith(TORCHS)]
+    return Place(path, kind.rpartition(".")[2], SPELLED.get(name, name), own[-1] if own else "")
