@@ -72,8 +72,10 @@ class Drawing:
         return own.to(self.like.device, self.like.dtype)
 
     def constant(self, value: Held | float) -> Tensor:
-        number = value.value if isinstance(value, Held) else torch.tensor(value).double()
-        return self.taken(number if number.is_floating_point() else number.double())
+        if isinstance(value, Held):
+            own = value.value
+            return self.taken(own if own.is_floating_point() else own.double())
+        return self.taken(torch.tensor(value, dtype=torch.float64))
 
     def append(self, layer: Layer, *inputs: At, **options: Options) -> At:
         """The layer at values in the very shapes that they have."""

@@ -7,6 +7,7 @@ nodes it takes. What cannot be read is an error only where the output depends on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -133,6 +134,8 @@ class Interpreter:
             if not isinstance(x, At | Unsized) or rest or asked:
                 raise Refusal("is called with more than its input")
             return bayesian(self.drawing, x, module, place)
+        if not is_activation(module) and not isinstance(module, NORMS):
+            raise Refusal(why_not(type(module).__name__))
         if rest or options:
             raise Refusal("is called with more than its input")
         if isinstance(x, Unsized):
@@ -141,9 +144,7 @@ class Interpreter:
             raise Refusal("does not take activations alone")
         if is_activation(module):
             return self.drawing.entrywise(activation_of(module), x)
-        if isinstance(module, NORMS):
-            return self._normalised(module, place, x)
-        raise Refusal(why_not(type(module).__name__))
+        return self._normalised(module, place, x)
 
     def _normalised(self, module: nn.BatchNorm1d | nn.BatchNorm2d, place: Place, x: At) -> At:
         dimensions = (3,) if isinstance(module, nn.BatchNorm2d) else (1, 2)
@@ -166,9 +167,9 @@ def _tried(
     place: Place, call: Callable[[], object], arguments: Any, options: Mapping[str, Any]
 ) -> object:
     """What is called, or why it is refused, which may be because of what it takes."""
-    refused = _find(Refused, arguments, options)
+    refused = found_in(Refused, arguments, options)
     if refused:
-        return refused[0]
+        return replace(refused[0], instead=None)
     try:
         return call()
     except Refusal as error:
@@ -193,17 +194,20 @@ def _called(
         own = At(arguments[0].node, arguments[0].shape)
         if arguments[1] in (0, 1):
             return Divergence() if arguments[1] == 1 else own
-    activations = _find(At, arguments, options)
-    if _find(Unsized, arguments, options):
+    activations = found_in(At, arguments, options)
+    if found_in(Unsized, arguments, options):
         return _unsized(name, place, arguments, options)
-    if _find(Divergence, arguments, options):
+    if found_in(Divergence, arguments, options):
         if activations:
             raise Refusal("mixes activations with a divergence")
         return Divergence()
     if not activations:
         return _constant(drawing, name, compute, arguments, options)
-    x = arguments[0] if arguments else options.pop("input", None)
-    rest = arguments[1:]
+    for called in ("input", "tensors", "other"):
+        arguments += (options.pop(called),) if called in options else ()
+    if not arguments:
+        raise Refusal(why_not(name))
+    x, *rest = arguments
     if name in MOVES:
         return _rearranged(drawing, compute, x, rest, options)
     if name in FUNCTIONS and isinstance(x, At):
@@ -220,6 +224,8 @@ def _called(
         raise Refusal("of something else than activations is not supported")
     try:
         return operation(*before, x, *rest, **options)
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise Refusal(f"has arguments that cannot be read ({error})") from error
 
@@ -232,7 +238,7 @@ _ANY_FIRST = frozenset({"add", "sub", "subtract", "rsub", "mul", "multiply", "di
 def _rearranged(
     drawing: Drawing, compute: Callable[..., Any], x: Any, rest: Any, options: Mapping[str, Any]
 ) -> object:
-    if not isinstance(x, At) or _find(At, rest, options):
+    if not isinstance(x, At) or found_in(At, rest, options):
         raise Refusal("by an activation is not supported")
     plain, named = (_plain(each) for each in (rest, options))
     return moved(drawing, lambda numbers: compute(numbers, *plain, **named), x)
@@ -242,7 +248,7 @@ def _constant(
     drawing: Drawing, name: str, compute: Callable[..., Any], arguments: Any, options: Any
 ) -> object:
     """Arithmetic of constants, done once."""
-    held = _find(Held, arguments, options)
+    held = found_in(Held, arguments, options)
     made_of = frozenset(name for each in held for name in each.made_of)
     if held and name in _COPYING:
         return held[0]
@@ -259,7 +265,7 @@ def _constant(
     )
 
 
-_COPYING = frozenset({"contiguous", "clone", "detach", "float", "double", "to", "type_as",
+_COPYING = frozenset({"contiguous", "data", "clone", "detach", "float", "double", "to", "type_as",
                       "_to_copy", "alias", "lift_fresh_copy"})  # fmt: skip
 
 
@@ -269,7 +275,7 @@ def _plain(values: Any) -> Any:
     return dict(found) if isinstance(found, dict) else found
 
 
-def _find(kind: type, *values: Any) -> list[Any]:
+def found_in(kind: type, *values: Any) -> list[Any]:
     """All values of a kind, however deep in lists and tuples."""
     found: list[Any] = []
     map_aggregate(values, lambda each: found.append(each) if isinstance(each, kind) else None)
@@ -281,7 +287,7 @@ def _unsized(
 ) -> Unsized:
     """Of an input without a shape: the shape, if this tells it."""
     if name in ("linear", "conv1d", "conv2d"):
-        weight = _find(Held, arguments, options)
+        weight = found_in(Held, arguments, options)
         if weight:
             raise linear.first_shape(str(place), tuple(weight[0].value.shape))
     if name in IMAGES:
@@ -296,8 +302,6 @@ def _unsized_module(module: nn.Module, place: Place) -> Unsized:
         raise Sized((module.num_features,))
     if isinstance(module, nn.BatchNorm2d):
         raise InputError(f"{place} comes first: give input_shape=(channels, height, width)")
-    if not is_activation(module):
-        raise Refusal(why_not(type(module).__name__))
     return Unsized()
 
 

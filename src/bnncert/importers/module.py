@@ -18,7 +18,7 @@ from bnncert.errors import InputError
 from bnncert.importers.drawing import Bayesian, Drawing
 from bnncert.importers.exporting import exported
 from bnncert.importers.folding import Finished, finished
-from bnncert.importers.interpretation import Interpreter
+from bnncert.importers.interpretation import Interpreter, found_in
 from bnncert.importers.modules import is_bayesian, own_parameters, undisturbed
 from bnncert.importers.reading import Cast, Dropout, Pick, Reading, Source, exact
 from bnncert.importers.tracing import traced
@@ -68,12 +68,10 @@ def _check_loaded(module: nn.Module) -> None:
 def _first_shape(module: nn.Module, cast: Cast) -> Shape:
     """The input's shape where the first layer with a size tells it."""
     try:
-        value, _ = _output(module, _computed(module, _drawing(module, (1,), cast), Unsized()), 0)
+        returned = _computed(module, _drawing(module, (1,), cast), Unsized())
     except Sized as found:
         return found.shape
-    if isinstance(value, Refused):
-        raise value.error
-    raise _nothing()
+    raise next((each.error for each in found_in(Refused, returned)), _nothing())
 
 
 def _nothing() -> InputError:
@@ -196,7 +194,7 @@ def _several(returned: Any) -> dict[int | str, Any] | None:
 def _listed(several: Mapping[int | str, Any]) -> str:
     names = [key for key in several if isinstance(key, str)]
     numbers = [key for key in several if isinstance(key, int)]
-    return ", ".join(map(repr, names)) if names else f"{len(numbers)} outputs"
+    return f"outputs {', '.join(map(repr, names))}" if names else f"{len(numbers)} outputs"
 
 
 def _beside(value: Any) -> bool:

@@ -26,7 +26,8 @@ def is_standard(module: nn.Module, *kinds: type[nn.Module]) -> bool:
 
 
 def is_torchs(kind: type) -> bool:
-    return kind.__module__.startswith("torch.nn")
+    """One of torch's layers."""
+    return kind.__module__.startswith("torch.nn.modules.")
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from bnncert.errors import InputError
 from bnncert.importers import arithmetic, linear, pooling
 from bnncert.importers.drawing import Drawing, Mark
 from bnncert.importers.values import At, Held, Place, Refusal, Refused
-from bnncert.model.layers import Pad
-from bnncert.model.moves import Concat
+from bnncert.model.moves import Concat, Pad
 
 READ = (
     "what can be read: Linear, Conv1d, Conv2d, BatchNorm, pools and means, activations of the table "
@@ -194,8 +193,8 @@ ATEN: dict[str, Callable[..., Any]] = {
 }
 # What may be done with constants alone: nothing random, nothing that weights are made by.
 OF_CONSTANTS = frozenset(
-    """abs add clamp clamp_max clamp_min div divide exp item log mean mul multiply neg negative
-    pow reciprocal rsqrt rsub softplus sqrt square sub subtract sum truediv""".split()
+    """abs add clamp clamp_max clamp_min div divide eq exp ge gt item le log lt mean mul multiply ne
+    neg negative pow reciprocal rsqrt rsub softplus sqrt square sub subtract sum truediv""".split()
 )
 # What an input whose shape is not known may go through before a layer tells it.
 KEEPING = frozenset(

@@ -41,7 +41,7 @@ def is_leaf(module: nn.Module) -> bool:
         return False
     if is_bayesian(module) or is_activation(module) or is_standard(module, *NORMS):
         return True
-    return is_torchs(type(module)) and "parametrize" not in type(module).__module__
+    return is_torchs(type(module))
 
 
 class Known(fx.Proxy):
@@ -105,10 +105,15 @@ class Known(fx.Proxy):
         return super().__iter__()
 
     def __bool__(self) -> bool:
-        value = self._held
+        value = self.tracer.interpreter.values[self.node]
         if isinstance(value, Held) and not value.made_of:
             return bool(value.value)
-        return super().__bool__()
+        place = self.tracer.place()
+        raise fx.proxy.TraceError(f"{place} decides by values that inputs or weights change")
+
+    def __setitem__(self, _: object, __: object) -> None:
+        place = self.tracer.place("setitem")
+        raise InputError(f"{place} is not supported; put the parts together with torch.cat")
 
     def _changed_in_place(self, function: Callable[..., Any], other: object) -> Any:
         return self.tracer.create_proxy("call_function", function, (self, other), {})
@@ -228,7 +233,7 @@ def traced(module: nn.Module, interpreter: Interpreter, x: At | Unsized) -> obje
     tracer = Tracer(interpreter, x, dtype)
     graph = tracer.trace(module, concrete_args=defaults or None)
     returned = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
-    if isinstance(returned, fx.Node) and returned not in interpreter.values:
+    if isinstance(returned, fx.Node) and inspect.isclass(returned.target):
         returned = dict(returned.kwargs)  # a dataclass
     return interpreter.taken(returned)
 
