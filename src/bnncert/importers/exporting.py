@@ -3,8 +3,12 @@ without changes in place."""
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
@@ -20,8 +24,7 @@ def exported(module: nn.Module, interpreter: Interpreter, x: At) -> object:
     """What the forward returns, with what was read in the place of tensors."""
     first = next(module.parameters())
     example = torch.zeros(BATCH, *x.shape, dtype=first.dtype, device=first.device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about torch
+    with _silent():
         program = torch.export.export(module, (example,), strict=False).run_decompositions({})
     kept = program.graph_signature
     names = {
@@ -40,6 +43,23 @@ def exported(module: nn.Module, interpreter: Interpreter, x: At) -> object:
             interpreter.read(node, name, _place(node, name), node.target)
     outputs = [interpreter.values[node] for node in _returned(program.graph)]
     return torch.utils._pytree.tree_unflatten(outputs, program.call_spec.out_spec)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without torch's own remarks, which are about torch."""
+    level = logging.root.manager.disable
+    with (
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(level)
 
 
 def _returned(graph: fx.Graph) -> tuple[fx.Node, ...]:

@@ -82,7 +82,7 @@ def batch_norm(
     weight: Held | None = None,
     bias: Held | None = None,
     training: bool = False,
-    _momentum: float = 0.1,
+    momentum: float = 0.1,  # noqa: ARG001  # of training
     eps: float = 1e-5,
 ) -> At:
     """γ (x - mean) / √(variance + ε) + β, with the running statistics."""

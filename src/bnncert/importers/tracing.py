@@ -108,8 +108,10 @@ class Known(fx.Proxy):
         value = self.tracer.interpreter.values[self.node]
         if isinstance(value, Held) and not value.made_of:
             return bool(value.value)
-        place = self.tracer.place()
-        raise fx.proxy.TraceError(f"{place} decides by values that inputs or weights change")
+        raise InputError(
+            f"{self.tracer.place()} decides by values of inputs or weights: it is not one network; "
+            "move checks out of the forward"
+        )
 
     def __setitem__(self, _: object, __: object) -> None:
         place = self.tracer.place("setitem")
@@ -155,8 +157,6 @@ class Unknown:
 class Tracer(fx.Tracer):
     """Hands every node to an interpreter."""
 
-    proxy_buffer_attributes = True
-
     def __init__(self, interpreter: Interpreter, x: At | Unsized, dtype: torch.dtype) -> None:
         super().__init__()
         self.interpreter = interpreter
@@ -164,6 +164,8 @@ class Tracer(fx.Tracer):
         self.dtype = dtype
         self.reading = False
         self.loose: dict[str, nn.Module] = {}
+        tensors = (*interpreter.module.named_parameters(), *interpreter.module.named_buffers())
+        self.names = {id(value): name for name, value in tensors}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return is_leaf(m)
@@ -183,9 +185,13 @@ class Tracer(fx.Tracer):
             return name
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        if self.reading:
+        """Parameters and buffers are nodes; but not while a layer is read."""
+        name = None if self.reading else self.names.get(id(attr_val))
+        if name is None:
             return attr_val
-        return super().getattr(attr, attr_val, parameter_proxy_cache)
+        if name not in parameter_proxy_cache:
+            parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+        return parameter_proxy_cache[name]
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         self.reading = True
