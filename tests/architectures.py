@@ -73,7 +73,11 @@ class Vgg(nn.Module):
             if own == "pool":
                 layers.append(nn.MaxPool2d(2, 2))
             else:
-                layers += [nn.Conv2d(channels, own, 3, padding=1), nn.BatchNorm2d(own), nn.ReLU(True)]
+                layers += [
+                    nn.Conv2d(channels, own, 3, padding=1),
+                    nn.BatchNorm2d(own),
+                    nn.ReLU(True),
+                ]
                 channels = own
         self.features = nn.Sequential(*layers)
         self.avgpool = nn.AdaptiveAvgPool2d((2, 2))
@@ -154,7 +158,9 @@ class Inception(nn.Module):
         self.head = nn.Linear(9, outputs)  # made first, used last
         self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
         self.one = nn.Conv2d(3, 2, 1)
-        self.three = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(), nn.Conv2d(2, 3, (1, 3), padding=(0, 1)))
+        self.three = nn.Sequential(
+            nn.Conv2d(3, 2, 1), nn.ReLU(), nn.Conv2d(2, 3, (1, 3), padding=(0, 1))
+        )
         self.five = nn.Sequential(nn.Conv2d(3, 2, 3, padding=2, dilation=2))
         self.last = nn.Sequential(nn.MaxPool2d(3, 1, padding=1), nn.Conv2d(3, 2, 1))
 

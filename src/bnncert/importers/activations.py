@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from bnncert.importers.modules import is_standard
-from bnncert.importers.values import Held, Refusal
+from bnncert.importers.values import Held, UnreadableError
 from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
 
 ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Activation]] = {
@@ -41,8 +41,8 @@ def activation_called(name: str, *arguments: object, **options: object) -> Activ
     """The layer that a function of FUNCTIONS is."""
     kept = {key: value for key, value in options.items() if key != "inplace"}
     if any(isinstance(value, Held) for value in (*arguments, *kept.values())):
-        raise Refusal("has a weight; use the module")
+        raise UnreadableError("has a weight; use the module")
     try:
         return activation_of(FUNCTIONS[name](*arguments, **kept))
     except TypeError as error:
-        raise Refusal(f"has arguments {[*arguments]} {kept} that cannot be read") from error
+        raise UnreadableError(f"has arguments {[*arguments]} {kept} that cannot be read") from error

@@ -42,7 +42,9 @@ def check_agreement(module: nn.Module, reading: Reading, center: Tensor) -> None
     if found is None:
         # As many examples as a forward is traced with: it may be made for no other number.
         if _run(module, torch.cat([x, x])[:BATCH], reading)[0] is not None:
-            raise InputError(f"{type(module).__name__} does not take any number of inputs ({reason})")
+            raise InputError(
+                f"{type(module).__name__} does not take any number of inputs ({reason})"
+            )
         warnings.warn(
             f"{type(module).__name__} does not run ({reason}): not compared with what was read",
             stacklevel=3,
@@ -57,9 +59,7 @@ def check_agreement(module: nn.Module, reading: Reading, center: Tensor) -> None
         )
 
 
-def _run(
-    module: nn.Module, x: Tensor, reading: Reading
-) -> tuple[tuple[object, float] | None, str]:
+def _run(module: nn.Module, x: Tensor, reading: Reading) -> tuple[tuple[object, float] | None, str]:
     """The output at the means, and how close it must be; else why the module does not run."""
     reason = ""
     for dtype, tolerance in TOLERANCE.items():

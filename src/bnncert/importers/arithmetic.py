@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bnncert.importers.drawing import Drawing
-from bnncert.importers.values import BATCH, At, Held, Refusal
+from bnncert.importers.values import BATCH, At, Held, UnreadableError
 from bnncert.model.layers import Add
 
 Constant: TypeAlias = Held | float
@@ -21,10 +21,12 @@ def add(drawing: Drawing, a: Operand, b: Operand, alpha: float = 1) -> At:
     if isinstance(b, At):
         b = _times(drawing, b, alpha)
     elif alpha != 1:
-        raise Refusal("has alpha and a constant; multiply it yourself")
+        raise UnreadableError("has alpha and a constant; multiply it yourself")
     if isinstance(a, At) and isinstance(b, At):
         return _sum(drawing, a, b)
-    return _affine(drawing, b, 1, a) if isinstance(b, At) else _affine(drawing, a, 1, b)
+    if isinstance(a, At):
+        a, b = b, a
+    return _affine(drawing, b, 1, _number(a))
 
 
 def subtract(drawing: Drawing, a: Operand, b: Operand, alpha: float = 1) -> At:
@@ -32,7 +34,7 @@ def subtract(drawing: Drawing, a: Operand, b: Operand, alpha: float = 1) -> At:
     if isinstance(b, At):
         return add(drawing, a, _times(drawing, b, -alpha))
     if alpha != 1:
-        raise Refusal("has alpha and a constant; multiply it yourself")
+        raise UnreadableError("has alpha and a constant; multiply it yourself")
     negative = Held(-drawing.constant(b), made_of=_made_of(b))
     return _affine(drawing, a, 1, 0.0 if _is(b, 0) else negative)
 
@@ -44,15 +46,17 @@ def subtract_from(drawing: Drawing, a: Operand, b: Operand, alpha: float = 1) ->
 
 def multiply(drawing: Drawing, a: Operand, b: Operand) -> At:
     if isinstance(a, At) and isinstance(b, At):
-        raise Refusal("of two activations is not supported")
-    return _affine(drawing, a, b, 0) if isinstance(a, At) else _affine(drawing, b, a, 0)
+        raise UnreadableError("of two activations is not supported")
+    if isinstance(a, At):
+        a, b = b, a
+    return _affine(drawing, b, _number(a), 0)
 
 
 def divide(drawing: Drawing, a: Operand, b: Operand, *, rounding_mode: None = None) -> At:
     if isinstance(b, At):
-        raise Refusal("by an activation is not supported")
+        raise UnreadableError("by an activation is not supported")
     if rounding_mode is not None:
-        raise Refusal(f"has rounding_mode={rounding_mode!r}")
+        raise UnreadableError(f"has rounding_mode={rounding_mode!r}")
     inverse = Held(1 / drawing.constant(b), made_of=_made_of(b))
     return _affine(drawing, a, 1 if _is(b, 1) else inverse, 0)
 
@@ -67,7 +71,9 @@ def _times(drawing: Drawing, x: At, factor: float) -> At:
 
 def _sum(drawing: Drawing, a: At, b: At) -> At:
     if a.shape != b.shape:
-        raise Refusal(f"of shapes {a.shape} and {b.shape} is not supported; give them one shape")
+        raise UnreadableError(
+            f"of shapes {a.shape} and {b.shape} is not supported; give them one shape"
+        )
     if drawing.shapes[a.node] == drawing.shapes[b.node]:
         # Entries that lie alike are added where they lie.
         own = drawing.shapes[a.node]
@@ -79,12 +85,12 @@ def _sum(drawing: Drawing, a: At, b: At) -> At:
 def _affine(drawing: Drawing, x: Operand, factor: Constant, shift: Constant) -> At:
     """factor x + shift, as a Scale of the least shape that says it."""
     if not isinstance(x, At):
-        raise Refusal("of constants is not supported")
+        raise UnreadableError("of constants is not supported")
     if _is(factor, 1) and _is(shift, 0):
         return x
     parts = [_aligned(drawing.constant(each), x) for each in (factor, shift)]
     if not all(bool(part.isfinite().all()) for part in parts):
-        raise Refusal("with a constant that is not finite, or by 0")
+        raise UnreadableError("with a constant that is not finite, or by 0")
     scale, moved = torch.broadcast_tensors(*parts)  # type: ignore[no-untyped-call]
     used = _made_of(factor) | _made_of(shift)
     if scale.numel() == 1:
@@ -98,14 +104,20 @@ def _aligned(constant: Tensor, x: At) -> Tensor:
     rank = len(x.shape)
     if constant.dim() == rank + 1:
         if len(constant) not in (1, BATCH) or not bool((constant == constant[:1]).all()):
-            raise Refusal("with a constant that differs between the examples of a batch")
+            raise UnreadableError("with a constant that differs between the examples of a batch")
         constant = constant[0]
     if constant.dim() > rank or any(
         own not in (1, size)
         for own, size in zip(reversed(constant.shape), reversed(x.shape), strict=False)
     ):
-        raise Refusal(f"of shapes {x.shape} and {tuple(constant.shape)} is not supported")
+        raise UnreadableError(f"of shapes {x.shape} and {tuple(constant.shape)} is not supported")
     return constant.reshape(*[1] * (rank - constant.dim()), *constant.shape)
+
+
+def _number(value: Operand) -> Constant:
+    if isinstance(value, At):
+        raise UnreadableError("of activations alone is not supported")
+    return value
 
 
 def _is(value: Constant, number: int) -> bool:

@@ -11,7 +11,7 @@ from bnncert.importers.drawing import Bayesian, Drawing
 from bnncert.importers.linear import convolved, densely, first_shape, pair
 from bnncert.importers.modules import own_parameters
 from bnncert.importers.reading import Source
-from bnncert.importers.values import At, Place, Refusal, Unsized
+from bnncert.importers.values import At, Place, UnreadableError, Unsized
 from bnncert.model.layers import Shape
 
 
@@ -22,7 +22,7 @@ def bayesian(drawing: Drawing, x: At | Unsized, module: nn.Module, place: Place)
     convention = convention_of(present)
     weight = convention.names("weight", present) if convention else None
     if convention is None or weight is None:
-        raise Refusal("has no weight")
+        raise UnreadableError("has no weight")
     # blitz keeps the parameters of a bias that it was told not to use.
     kept = getattr(module, "bias", True) is not False
     bias = convention.names("bias", present) if kept else None
@@ -50,15 +50,16 @@ def _check(layer: Any, shape: Shape) -> None:
     """Whether the layer is what its weights look like."""
     name = type(layer).__name__
     if "Embedding" in name:
-        raise Refusal("is not supported")
+        raise UnreadableError("is not supported")
     if len(shape) == 2:
-        declared = getattr(layer, "out_features", shape[0]), getattr(layer, "in_features", shape[1])
+        sizes = (("out_features", shape[0]), ("in_features", shape[1]))
+        declared = tuple(getattr(layer, name, size) for name, size in sizes)
     else:
         if len(shape) not in (3, 4) or "Transpose" in name or not hasattr(layer, "stride"):
-            raise Refusal(f"with weights of shape {shape} is not supported")
+            raise UnreadableError(f"with weights of shape {shape} is not supported")
         if getattr(layer, "padding_mode", "zeros") != "zeros":
-            raise Refusal(f"has padding_mode={layer.padding_mode!r}; only zeros are supported")
+            raise UnreadableError(f"has padding_mode={layer.padding_mode!r}; only zeros are read")
         dimensions = len(shape) - 2
         declared = (*shape[:2], *pair(layer.kernel_size, dimensions)[-dimensions:])
     if declared != shape:
-        raise Refusal(f"has weights of shape {shape} where {declared} belongs")
+        raise UnreadableError(f"has weights of shape {shape} where {declared} belongs")

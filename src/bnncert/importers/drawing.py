@@ -88,7 +88,9 @@ class Drawing:
         shape = output_shape(layer, self.shapes[x.node])
         return At(self._added(Entry(layer, (x.node,), **options), shape).node, x.shape)
 
-    def scaled(self, x: At, factor: Tensor, shift: Tensor, used: frozenset[str] = frozenset()) -> At:
+    def scaled(
+        self, x: At, factor: Tensor, shift: Tensor, used: frozenset[str] = frozenset()
+    ) -> At:
         """factor ∘ x + shift, both of the shape of a Scale that fits the node of x."""
         layer, sources = constant_scale(factor, shift)
         return self.entrywise(layer, x, sources=sources, constants=used)
@@ -125,4 +127,3 @@ def constant_scale(factor: Tensor, shift: Tensor) -> tuple[Scale, dict[str, Sour
         for letter, value in (("W", factor), ("b", shift))
     }
     return Scale(tuple(factor.shape)), sources
-

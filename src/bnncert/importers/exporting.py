@@ -10,14 +10,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 from bnncert.importers.interpretation import Interpreter
 from bnncert.importers.operations import SPELLED
-from bnncert.importers.values import BATCH, At, Place
 from bnncert.importers.tracing import TORCHS
+from bnncert.importers.values import BATCH, At, Place
 
 
 def exported(module: nn.Module, interpreter: Interpreter, x: At) -> object:
@@ -40,7 +41,7 @@ def exported(module: nn.Module, interpreter: Interpreter, x: At) -> object:
             interpreter.values[node] = held
         elif node.op == "call_function":
             name = _name(node)
-            interpreter.read(node, name, _place(node, name), node.target)
+            interpreter.read(node, name, _place(node, name), node.target, aten=True)
     outputs = [interpreter.values[node] for node in _returned(program.graph)]
     return torch.utils._pytree.tree_unflatten(outputs, program.call_spec.out_spec)
 
@@ -64,13 +65,14 @@ def _silent() -> Iterator[None]:
 
 def _returned(graph: fx.Graph) -> tuple[fx.Node, ...]:
     (found,) = (node for node in graph.nodes if node.op == "output")
-    return found.args[0]
+    returned: Any = found.args[0]
+    return tuple(returned)
 
 
 def _name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    name = schema.name.rpartition("::")[2] if schema else node.target.__name__
-    return str(name)
+    target: Any = node.target
+    schema = getattr(target, "_schema", None)
+    return str(schema.name.rpartition("::")[2] if schema else target.__name__)
 
 
 def _place(node: fx.Node, name: str) -> Place:

@@ -85,7 +85,7 @@ def _folded(nodes: dict[int, Entry], end: int) -> tuple[dict[int, Entry], int, s
 
 def _alone(nodes: Mapping[int, Entry], readers: Counter[int], node: int) -> tuple[list[int], int]:
     """The marks on the way back to a layer, and its node; 0 if anything else reads between."""
-    marks = []
+    marks: list[int] = []
     while node in nodes and readers[node] == 1:
         if not isinstance(nodes[node].layer, Mark):
             return marks, node

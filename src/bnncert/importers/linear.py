@@ -10,7 +10,7 @@ import torch
 from bnncert.errors import InputError
 from bnncert.importers.drawing import Drawing
 from bnncert.importers.reading import Source
-from bnncert.importers.values import At, Held, Refusal, Sized
+from bnncert.importers.values import At, FirstSizeError, Held, UnreadableError
 from bnncert.model.layers import Conv2d, Dense, Shape
 
 Sources: TypeAlias = Mapping[str, Source]
@@ -57,7 +57,8 @@ def convolved(
     outputs, inputs, *kernel = sources["W"].shape
     dimensions = len(kernel)
     if dimensions not in (1, 2) or len(x.shape) != dimensions + 1:
-        raise Refusal(f"with weights of shape {sources['W'].shape} does not take shape {x.shape}")
+        weights = sources["W"].shape
+        raise UnreadableError(f"with weights of shape {weights} does not take shape {x.shape}")
     steps, spread = pair(stride, dimensions), pair(dilation, dimensions, least=1)
     size = pair(kernel, dimensions)
     layer = Conv2d(
@@ -87,13 +88,13 @@ def batch_norm(
 ) -> At:
     """γ (x - mean) / √(variance + ε) + β, with the running statistics."""
     if running_mean is None or running_var is None or training:
-        raise Refusal("keeps no running statistics: its output depends on the batch")
+        raise UnreadableError("keeps no running statistics: its output depends on the batch")
     # Clones: a training step writes into the statistics, before or after gradients go back.
     mean, variance = (drawing.taken(own.value).clone() for own in (running_mean, running_var))
     gamma = torch.ones_like(mean) if weight is None else drawing.taken(weight.value)
     beta = torch.zeros_like(mean) if bias is None else drawing.taken(bias.value)
     if not x.shape or x.shape[0] != len(mean):
-        raise Refusal(f"normalises {len(mean)} features and follows shape {x.shape}")
+        raise UnreadableError(f"normalises {len(mean)} features and follows shape {x.shape}")
     scale = gamma / (variance + eps).sqrt()
     # Where the entries lie in another shape with the same channels, they may stay there.
     if drawing.shapes[x.node][0] != len(mean):
@@ -110,12 +111,12 @@ def sources_of(drawing: Drawing, weight: object, bias: object) -> dict[str, Sour
 
 def _source(drawing: Drawing, held: object) -> Source:
     if not isinstance(held, Held):
-        raise Refusal(WEIGHTS)
+        raise UnreadableError(WEIGHTS)
     shape = tuple(held.value.shape)
     if held.name:
         return Source(held.name, shape)
     if held.made_of:
-        raise Refusal(
+        raise UnreadableError(
             "has a weight made of others (remove weight or spectral normalisation, or pruning)"
         )
     return Source(None, shape, shift=drawing.taken(held.value))
@@ -126,7 +127,7 @@ def pair(sizes: Sizes, dimensions: int, least: int = 1) -> tuple[int, int]:
     own = (sizes,) * dimensions if isinstance(sizes, int) else tuple(sizes)
     own = own * dimensions if len(own) == 1 else own
     if len(own) != dimensions or not all(isinstance(size, int) for size in own):
-        raise Refusal(f"has sizes {sizes} where {dimensions} belong")
+        raise UnreadableError(f"has sizes {sizes} where {dimensions} belong")
     return (least, own[0]) if dimensions == 1 else (own[0], own[1])
 
 
@@ -136,7 +137,7 @@ def _padding(
     """At the top, left, bottom and right."""
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
-            raise Refusal(f"has padding={padding!r}")
+            raise UnreadableError(f"has padding={padding!r}")
         spans = zip(kernel, dilation, strict=True)
         height, width = (d * (k - 1) if padding == "same" else 0 for k, d in spans)
         return height // 2, width // 2, height - height // 2, width - width // 2
@@ -152,9 +153,9 @@ def as_sequence(x: At) -> At:
     return At(x.node, (x.shape[0], x.shape[2]))
 
 
-def first_shape(place: str, weights: Shape) -> Sized | InputError:
+def first_shape(place: str, weights: Shape) -> FirstSizeError | InputError:
     """What the first layer with weights tells of the input's shape."""
     if len(weights) == 2:
-        return Sized((weights[1],))
+        return FirstSizeError((weights[1],))
     sizes = "channels, length" if len(weights) == 3 else "channels, height, width"
     return InputError(f"{place} comes first: give input_shape=({sizes})")

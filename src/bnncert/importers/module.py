@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from bnncert.errors import InputError
 from bnncert.importers.drawing import Bayesian, Drawing
@@ -22,7 +22,7 @@ from bnncert.importers.interpretation import Interpreter, found_in
 from bnncert.importers.modules import is_bayesian, own_parameters, undisturbed
 from bnncert.importers.reading import Cast, Dropout, Pick, Reading, Source, exact
 from bnncert.importers.tracing import traced
-from bnncert.importers.values import At, Divergence, Held, Place, Refused, Sized, Unsized
+from bnncert.importers.values import At, Divergence, FirstSizeError, Held, Place, Refused, Unsized
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
 
@@ -61,7 +61,7 @@ def _check_loaded(module: nn.Module) -> None:
                 f"{type(module).__name__} is on the meta device, where weights have no values; "
                 "load them first"
             )
-        if isinstance(value, UninitializedTensorMixin):
+        if is_lazy(value):
             raise InputError(f"{name!r} has no shape yet; run the module once on an input")
 
 
@@ -69,7 +69,7 @@ def _first_shape(module: nn.Module, cast: Cast) -> Shape:
     """The input's shape where the first layer with a size tells it."""
     try:
         returned = _computed(module, _drawing(module, (1,), cast), Unsized())
-    except Sized as found:
+    except FirstSizeError as found:
         return found.shape
     raise next((each.error for each in found_in(Refused, returned)), _nothing())
 
@@ -80,16 +80,14 @@ def _nothing() -> InputError:
     )
 
 
-def _drawn(
-    module: nn.Module, shape: Shape, cast: Cast, output: Pick
-) -> tuple[Drawing, At, Pick]:
+def _drawn(module: nn.Module, shape: Shape, cast: Cast, output: Pick) -> tuple[Drawing, At, Pick]:
     """The drawing, the value that the module returns in it, and which of its outputs that is."""
     refused: InputError | None = None
     for compute in (_computed, _exported):
         drawing = _drawing(module, shape, cast)
         try:
             value, pick = _output(module, compute(module, drawing, At(0, shape)), output)
-        except _Untraced as error:
+        except _UntracedError as error:
             refused = refused or error.error
             continue
         if isinstance(value, Refused) and value.instead is not None:
@@ -108,7 +106,7 @@ def _drawing(module: nn.Module, shape: Shape, cast: Cast) -> Drawing:
     return Drawing(shape, cast, like)
 
 
-class _Untraced(Exception):
+class _UntracedError(Exception):
     """A forward that cannot be traced in one way; another may do."""
 
     def __init__(self, error: InputError) -> None:
@@ -124,27 +122,27 @@ def _computed(module: nn.Module, drawing: Drawing, x: At | Unsized) -> Any:
             return interpreter.whole(module, Place("", type(module).__name__), x)
         try:
             return traced(module, interpreter, x)
-        except (InputError, Sized):
+        except (InputError, FirstSizeError):
             raise
         # The forward is the user's: what it cannot do with a symbol has no one type.
         except Exception as error:
             found = _unreadable(module, error)
             if isinstance(x, Unsized):
                 raise found from error
-            raise _Untraced(found) from error
+            raise _UntracedError(found) from error
 
 
 def _exported(module: nn.Module, drawing: Drawing, x: At) -> Any:
     """What the forward returns, read by torch.export, which would look into Bayesian layers."""
     if any(is_bayesian(each) for each in module.modules()):
-        raise _Untraced(_unreadable(module, RuntimeError("torch.export is for plain layers")))
+        raise _UntracedError(_unreadable(module, RuntimeError("torch.export is for plain layers")))
     with undisturbed(module):
         try:
             return exported(module, Interpreter(module, drawing), x)
         except InputError:
             raise
         except Exception as error:
-            raise _Untraced(_unreadable(module, error)) from error
+            raise _UntracedError(_unreadable(module, error)) from error
 
 
 def _unreadable(module: nn.Module, error: Exception) -> InputError:
@@ -168,7 +166,9 @@ def _output(module: nn.Module, returned: Any, output: Pick) -> tuple[Any, Pick]:
         return _value(name, returned), None
     if output is not None:
         if output not in several:
-            raise InputError(f"{name} returns {_listed(several)}; output={output!r} is none of them")
+            raise InputError(
+                f"{name} returns {_listed(several)}; output={output!r} is none of them"
+            )
         return _value(name, several[output]), output
     candidates = [key for key, value in several.items() if not _beside(value)]
     if len(candidates) != 1 or isinstance(returned, Mapping):
@@ -179,11 +179,13 @@ def _output(module: nn.Module, returned: Any, output: Pick) -> tuple[Any, Pick]:
     return _value(name, several[candidates[0]]), candidates[0]
 
 
-def _several(returned: Any) -> dict[int | str, Any] | None:
+def _several(returned: Any) -> dict[Any, Any] | None:
     """Outputs by what `output` calls them."""
     if isinstance(returned, Mapping):
         return dict(returned)
-    if is_dataclass(returned) and not isinstance(returned, At | Held | Divergence | Refused | Unsized):
+    if is_dataclass(returned) and not isinstance(
+        returned, At | Held | Divergence | Refused | Unsized
+    ):
         return dict(vars(returned))
     if not isinstance(returned, tuple | list):
         return None
@@ -222,14 +224,7 @@ def _tied(module: nn.Module, sources: Sequence[Source]) -> frozenset[str]:
     places = [id(tensors[source.name]) for source in sources if source.name is not None]
     twice = {key for key in places if places.count(key) > 1}
     named = (source.name for source in sources if source.name is not None)
-    return frozenset(
-        found for name in named if id(tensors[name]) in twice
-        for found in (name, *_spreads(name, sources))
-    )
-
-
-def _spreads(name: str, sources: Sequence[Source]) -> list[str]:
-    return [each.spread for each in sources if each.name == name and each.spread is not None]
+    return frozenset(name for name in named if id(tensors[name]) in twice)
 
 
 def _announce(found: Finished, left_out: Sequence[Dropout]) -> None:

@@ -25,9 +25,9 @@ def is_standard(module: nn.Module, *kinds: type[nn.Module]) -> bool:
     return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
 
 
-def is_torchs(kind: type) -> bool:
-    """One of torch's layers."""
-    return kind.__module__.startswith("torch.nn.modules.")
+def is_torchs(kind: type[nn.Module]) -> bool:
+    """Whether it computes what one of torch's layers does."""
+    return str(kind.forward.__module__).startswith("torch.nn.modules.")
 
 
 @contextmanager

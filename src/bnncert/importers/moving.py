@@ -15,17 +15,19 @@ import torch
 from torch import Tensor
 
 from bnncert.importers.drawing import Drawing
-from bnncert.importers.values import BATCH, At, Refusal
+from bnncert.importers.values import BATCH, At, UnreadableError
 from bnncert.model.layers import Shape
 from bnncert.model.moves import Permute, Take
 
 # Functions, methods, attributes and operators of ATen.
-MOVES = frozenset(
-    """T channel_shuffle chunk diagonal expand flatten flip getitem hsplit index index_select mT
-    moveaxis movedim narrow permute pixel_shuffle pixel_unshuffle ravel reshape roll rot90 select
-    slice split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten
-    unsafe_chunk unsafe_split unsqueeze view vsplit dsplit""".split()
-)
+MOVES = frozenset((
+    "T", "channel_shuffle", "chunk", "diagonal", "expand", "flatten", "flip", "getitem",
+    "hsplit", "index", "index_select", "mT", "moveaxis", "movedim", "narrow", "permute",
+    "pixel_shuffle", "pixel_unshuffle", "ravel", "reshape", "roll", "rot90", "select", "slice",
+    "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split",
+    "transpose", "unbind", "unflatten", "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
+    "vsplit", "dsplit",
+))  # fmt: skip
 MOST_DIMENSIONS = 5  # whose orders are tried out
 Numbers = Callable[[Tensor], object]
 
@@ -37,7 +39,8 @@ def moved(drawing: Drawing, operation: Numbers, x: At) -> At | tuple[At, ...]:
     try:
         found = operation(numbers.reshape(BATCH, *x.shape))
     except Exception as error:  # torch's own words for a shape or an index that does not fit
-        raise Refusal(f"does not fit shape {x.shape}: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise UnreadableError(f"does not fit shape {x.shape}: {reason}") from error
     if isinstance(found, tuple | list):
         return tuple(_placed(drawing, x, _one_example(part, entries)) for part in found)
     return _placed(drawing, x, _one_example(found, entries))
@@ -46,11 +49,13 @@ def moved(drawing: Drawing, operation: Numbers, x: At) -> At | tuple[At, ...]:
 def _one_example(found: object, entries: int) -> Tensor:
     """The numbers that the first example has, if every other has its own in the same places."""
     if not isinstance(found, Tensor) or found.dim() == 0 or len(found) != BATCH:
-        raise Refusal("mixes the examples of a batch or takes some of them (write x.flatten(1))")
+        raise UnreadableError(
+            "mixes the examples of a batch or takes some of them (write x.flatten(1))"
+        )
     first = found[0]
     offsets = entries * torch.arange(BATCH).reshape(-1, *[1] * first.dim())
     if not torch.equal(found, first + offsets):
-        raise Refusal("mixes the examples of a batch (write x.flatten(1))")
+        raise UnreadableError("mixes the examples of a batch (write x.flatten(1))")
     return first.long()
 
 
@@ -59,17 +64,17 @@ def _placed(drawing: Drawing, x: At, places: Tensor) -> At:
     shape = tuple(places.shape)
     numbers = torch.arange(math.prod(x.shape)).reshape(x.shape)
     if not places.numel():
-        raise Refusal("leaves nothing")
+        raise UnreadableError("leaves nothing")
     if torch.equal(places.flatten(), numbers.flatten()):
         return drawing.viewed(x, shape)
     order = _order(numbers, places)
     if order is not None:
         return drawing.append(Permute(order), x)
     taken = _taken(numbers, places)
-    if taken is None and len(places.unique()) == places.numel():
+    if taken is None and len(set(places.flatten().tolist())) == places.numel():
         x, taken = drawing.viewed(x, (numbers.numel(),)), [places.flatten().tolist()]
     if taken is None:
-        raise Refusal("repeats entries")
+        raise UnreadableError("repeats entries")
     for axis, indices in enumerate(taken):
         if indices != list(range(x.shape[axis])):
             x = drawing.append(Take(axis, tuple(indices)), x)

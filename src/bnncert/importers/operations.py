@@ -14,12 +14,12 @@ import torch
 from bnncert.errors import InputError
 from bnncert.importers import arithmetic, linear, pooling
 from bnncert.importers.drawing import Drawing, Mark
-from bnncert.importers.values import At, Held, Place, Refusal, Refused
+from bnncert.importers.values import At, Held, Place, Refused, UnreadableError
 from bnncert.model.moves import Concat, Pad
 
 READ = (
-    "what can be read: Linear, Conv1d, Conv2d, BatchNorm, pools and means, activations of the table "
-    "in the docs, sums, arithmetic with constants, cat, slices, reshapes"
+    "what can be read: Linear, Conv1d, Conv2d, BatchNorm, pools and means, activations, sums, "
+    "arithmetic with constants, cat, slices, reshapes (docs/importers/torch.md)"
 )
 # Of names that say too little, or for which there is something to say.
 WHY = {
@@ -59,7 +59,7 @@ def concatenated(drawing: Drawing, tensors: object, dim: int = 0) -> At:
     parts = _all(tensors)
     axis = dim % (len(parts[0].shape) + 1)
     if axis == 0:
-        raise Refusal("joins the examples of a batch; give another dim")
+        raise UnreadableError("joins the examples of a batch; give another dim")
     return drawing.append(Concat(axis - 1), *parts) if len(parts) > 1 else parts[0]
 
 
@@ -68,18 +68,18 @@ def stacked(drawing: Drawing, tensors: object, dim: int = 0) -> At:
     shape = parts[0].shape
     axis = dim % (len(shape) + 2)
     if axis == 0:
-        raise Refusal("joins the examples of a batch; give another dim")
+        raise UnreadableError("joins the examples of a batch; give another dim")
     if any(part.shape != shape for part in parts):
-        raise Refusal("of different shapes is not supported")
+        raise UnreadableError("of different shapes is not supported")
     apart = [At(part.node, (*shape[: axis - 1], 1, *shape[axis - 1 :])) for part in parts]
     return concatenated(drawing, apart, axis)
 
 
 def _all(tensors: object) -> list[At]:
     if not isinstance(tensors, list | tuple):
-        raise Refusal("takes a list of activations", elsewhere=True)
+        raise UnreadableError("takes a list of activations", elsewhere=True)
     if not tensors or not all(isinstance(part, At) for part in tensors):
-        raise Refusal("of constants is not supported")
+        raise UnreadableError("of constants is not supported")
     return [*tensors]
 
 
@@ -93,11 +93,13 @@ def padded(
         if k < rank:
             pairs[rank - 1 - k] = before, after
         elif before or after:
-            raise Refusal("adds examples to a batch")
+            raise UnreadableError("adds examples to a batch")
     if mode != "constant" or value:
-        raise Refusal(f"with mode={mode!r} and value={value} is not supported; only zeros are")
+        raise UnreadableError(
+            f"with mode={mode!r} and value={value} is not supported; only zeros are"
+        )
     if min(map(min, pairs)) < 0:
-        raise Refusal("cuts (negative sizes); slice instead")
+        raise UnreadableError("cuts (negative sizes); slice instead")
     return drawing.append(Pad(*(tuple(side) for side in zip(*pairs, strict=True))), x)
 
 
@@ -105,16 +107,23 @@ def left_out(kind: str) -> Callable[..., At]:
     """A dropout: nothing, in evaluation."""
 
     def marked(
-        drawing: Drawing, place: Place, x: At, p: float = 0.5, training: bool = True, _: bool = False
+        drawing: Drawing,
+        place: Place,
+        x: At,
+        p: float = 0.5,
+        training: bool = True,
+        _: bool = False,
     ) -> At:
         if training is not False:
-            raise Refusal("stays on in evaluation (give it training=self.training)")
+            raise UnreadableError("stays on in evaluation (give it training=self.training)")
         return drawing.mark(Mark(place, kind, float(p)), x) if p > 0 else x
 
     return marked
 
 
-def softmax(_: Drawing, place: Place, x: At, dim: int | None = None, *__: Any, **___: Any) -> Refused:
+def softmax(
+    _: Drawing, place: Place, x: At, dim: int | None = None, *__: Any, **___: Any
+) -> Refused:
     """Of classes at the end it keeps the order, so that the logits decide."""
     over_classes = len(x.shape) == 1 and dim in (1, -1, None)
     error = InputError(f"{place} is not the last, over the classes; leave it out")
@@ -125,7 +134,7 @@ def unchanged(_: Drawing, x: At, *arguments: object, **options: object) -> At:
     """A copy, or a move to another device or between float32 and float64."""
     for value in (*arguments, *options.values()):
         if isinstance(value, torch.dtype) and value not in (torch.float32, torch.float64):
-            raise Refusal(f"computes in {value}")
+            raise UnreadableError(f"computes in {value}")
     return x
 
 
@@ -192,12 +201,33 @@ ATEN: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), adaptive_max_pool_of_aten),
 }
 # What may be done with constants alone: nothing random, nothing that weights are made by.
-OF_CONSTANTS = frozenset(
-    """abs add clamp clamp_max clamp_min div divide eq exp ge gt item le log lt mean mul multiply ne
-    neg negative pow reciprocal rsqrt rsub softplus sqrt square sub subtract sum truediv""".split()
-)
+OF_CONSTANTS = frozenset((
+    "abs", "add", "clamp", "clamp_max", "clamp_min", "div", "divide", "eq", "exp", "ge", "gt",
+    "item", "le", "log", "lt", "mean", "mul", "multiply", "ne", "neg", "negative", "pow",
+    "reciprocal", "rsqrt", "rsub", "softplus", "sqrt", "square", "sub", "subtract", "sum",
+    "truediv",
+))  # fmt: skip
 # What an input whose shape is not known may go through before a layer tells it.
-KEEPING = frozenset(
-    """add alias clone contiguous detach div divide double float flatten iadd imul isub itruediv mul
-    multiply neg negative reshape sub subtract to true_divide truediv type_as view""".split()
-)
+KEEPING = frozenset((
+    "add", "alias", "clone", "contiguous", "detach", "div", "divide", "double", "float",
+    "flatten", "iadd", "imul", "isub", "itruediv", "mul", "multiply", "neg", "negative",
+    "reshape", "sub", "subtract", "to", "true_divide", "truediv", "type_as", "view",
+))  # fmt: skip
+# The first argument may be a constant, or a list.
+ANY_FIRST = frozenset(
+    ("add", "cat", "concat", "concatenate", "div", "divide", "mul", "multiply", "rsub", "stack",
+     "sub", "subtract", "true_divide", "truediv")
+)  # fmt: skip
+# Functions that change what they are given, and those whose result may be what they are given.
+ASSIGNING = frozenset(("iadd", "imul", "isub", "itruediv"))
+SHARING = frozenset(
+    ("contiguous", "cpu", "cuda", "data", "detach", "double", "dropout", "dropout1d", "dropout2d",
+     "float", "to", "type_as")
+)  # fmt: skip
+# Copies, of constants too.
+COPYING = frozenset(
+    ("_to_copy", "alias", "clone", "contiguous", "data", "detach", "double", "float",
+     "lift_fresh_copy", "to", "type_as")
+)  # fmt: skip
+# Functions of images alone.
+IMAGES = frozenset(("adaptive_avg_pool2d", "avg_pool2d", "conv2d", "max_pool2d"))

@@ -9,7 +9,7 @@ import torch
 
 from bnncert.importers.drawing import Drawing
 from bnncert.importers.linear import Sizes, as_image, as_sequence, pair
-from bnncert.importers.values import At, Refusal
+from bnncert.importers.values import At, UnreadableError
 from bnncert.model.layers import AvgPool2d, MaxPool2d, Shape
 
 
@@ -25,14 +25,16 @@ def max_pool(
 ) -> At:
     """Windows that `ceil_mode` lets reach over the end read padding there, never a maximum."""
     if pair(dilation, 1)[1] != 1 or return_indices:
-        raise Refusal("has dilation or returns indices")
+        raise UnreadableError("has dilation or returns indices")
     image, window = _windows(x, kernel_size, stride, padding)
     kernel, steps, (top, left) = window
     bottom, right = top, left
     if ceil_mode:
         bottom += _over(image.shape[1], kernel[0], steps[0], top)
         right += _over(image.shape[2], kernel[1], steps[1], left)
-    return _as_before(drawing.append(MaxPool2d(kernel, steps, (top, left, bottom, right)), image), x)
+    return _as_before(
+        drawing.append(MaxPool2d(kernel, steps, (top, left, bottom, right)), image), x
+    )
 
 
 def avg_pool(
@@ -52,7 +54,7 @@ def avg_pool(
         if ceil_mode
     )
     if any(over) or divisor_override is not None or (any(sides) and not count_include_pad):
-        raise Refusal(
+        raise UnreadableError(
             "has windows that are not all divided by their size "
             "(ceil_mode, divisor_override or count_include_pad=False)"
         )
@@ -81,7 +83,7 @@ def mean(
 ) -> At:
     """Over whole dimensions, which may not be that of the batch."""
     if dtype not in (None, torch.float32, torch.float64):
-        raise Refusal(f"computes in {dtype}")
+        raise UnreadableError(f"computes in {dtype}")
     axes = _axes(x, dim)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     left = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
@@ -121,7 +123,7 @@ def _axes(x: At, dim: int | Sequence[int] | None) -> list[int]:
     named = range(rank) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     found = sorted(axis % rank for axis in named)
     if not found or found[0] == 0:
-        raise Refusal("runs over the examples of a batch; name the other dimensions")
+        raise UnreadableError("runs over the examples of a batch; name the other dimensions")
     return [axis - 1 for axis in found]
 
 
@@ -131,7 +133,7 @@ def _windows(
     """The input as an image, and kernel, stride and padding of each dimension."""
     dimensions = len(x.shape) - 1
     if dimensions not in (1, 2):
-        raise Refusal(f"does not take shape {x.shape}")
+        raise UnreadableError(f"does not take shape {x.shape}")
     kernel = pair(kernel_size, dimensions)
     steps = kernel if stride is None or stride == [] else pair(stride, dimensions)
     return as_image(x), (kernel, steps, pair(padding, dimensions, least=0))
@@ -156,7 +158,7 @@ def _adapted(x: At, output_size: Sizes | Sequence[int | None]) -> Shape | None:
     asked = asked * len(sizes) if len(asked) == 1 else asked
     wanted = [size if own is None else own for own, size in zip(asked, sizes, strict=True)]
     if any(own < 1 or size % own for own, size in zip(wanted, sizes, strict=True)):
-        raise Refusal(
+        raise UnreadableError(
             f"makes {tuple(wanted)} windows of {sizes}, which are not all alike; "
             "give sizes that divide"
         )

@@ -53,9 +53,7 @@ class Source:
         if self.shift is not None:
             own = scale.reshape(-1, *[1] * (len(self.shape) - 1)) * self.shift
             moved = own if shift is None else own + shift
-        return replace(
-            self, scale=scale if self.scale is None else scale * self.scale, shift=moved
-        )
+        return replace(self, scale=scale if self.scale is None else scale * self.scale, shift=moved)
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,8 @@ class Reading:
     """A network, and the source of each of its parameters, as `Network.parameters` names them.
 
     dropouts: those that the network leaves out. cast: how the tensors of the module are taken,
-    those of what was folded too. tied: tensors that several parameters take their values from. pick:
-    which of the module's outputs it is, where it has several.
+    those of what was folded too. tied: tensors that several parameters take their values from.
+    pick: which of the module's outputs it is, where it has several.
     """
 
     network: Network
@@ -124,7 +122,7 @@ class Reading:
 
     def _check_tied(self, spreads: Values) -> None:
         """A draw gives every parameter its own noise."""
-        for name in self.tied:
+        for name in sorted(self.tied):
             if name in spreads and bool(spreads[name].detach().any()):
                 raise InputError(
                     f"the module uses {name!r} twice, and every draw gives both the same; "

@@ -21,7 +21,7 @@ from bnncert.importers.activations import is_activation
 from bnncert.importers.interpretation import NORMS, Interpreter, needs_shape
 from bnncert.importers.modules import is_bayesian, is_standard, is_torchs
 from bnncert.importers.operations import SPELLED
-from bnncert.importers.values import BATCH, At, Divergence, Held, Place, Refused, Unsized
+from bnncert.importers.values import BATCH, At, Held, Place, Refused, Unsized
 
 # Modules of torch's that are looked into: their forwards are a function of torch's each.
 OPEN = (
@@ -46,6 +46,8 @@ def is_leaf(module: nn.Module) -> bool:
 
 class Known(fx.Proxy):
     """A proxy of a value that was read."""
+
+    tracer: Any  # a Tracer
 
     @property
     def _held(self) -> object:
@@ -81,11 +83,13 @@ class Known(fx.Proxy):
 
     @property
     def device(self) -> torch.device:
-        return self.tracer.interpreter.drawing.like.device
+        device: torch.device = self.tracer.interpreter.drawing.like.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.tracer.dtype
+        dtype: torch.dtype = self.tracer.dtype
+        return dtype
 
     is_cuda = property(lambda self: self.device.type == "cuda")
     requires_grad = property(lambda _: False)
@@ -96,10 +100,11 @@ class Known(fx.Proxy):
 
     def __iter__(self) -> Iterator[Any]:
         value = self._held
+        own: Any = self
         if isinstance(value, tuple):
-            return iter([self[i] for i in range(len(value))])
+            return iter([own[i] for i in range(len(value))])
         if isinstance(value, At) and value.paired:
-            return iter([self[0], self[1]])
+            return iter([own[0], own[1]])
         if isinstance(value, At):
             raise InputError(f"{self.tracer.place()} takes the examples of a batch one by one")
         return super().__iter__()
@@ -141,17 +146,17 @@ class Unknown:
 
     def __getitem__(self, dim: object) -> int:
         if dim != 0:
-            raise needs_shape(str(self.place))
+            raise needs_shape(self.place)
         return BATCH
 
     def __len__(self) -> int:
-        raise needs_shape(str(self.place))
+        raise needs_shape(self.place)
 
     def __iter__(self) -> Iterator[int]:
-        raise needs_shape(str(self.place))
+        raise needs_shape(self.place)
 
     def numel(self) -> int:
-        raise needs_shape(str(self.place))
+        raise needs_shape(self.place)
 
 
 class Tracer(fx.Tracer):
@@ -167,7 +172,7 @@ class Tracer(fx.Tracer):
         tensors = (*interpreter.module.named_parameters(), *interpreter.module.named_buffers())
         self.names = {id(value): name for name, value in tensors}
 
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+    def is_leaf_module(self, m: nn.Module, _: str) -> bool:  # type: ignore[override]
         return is_leaf(m)
 
     def path_of_module(self, mod: nn.Module) -> str:
@@ -184,7 +189,7 @@ class Tracer(fx.Tracer):
             self.loose[name] = mod
             return name
 
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+    def getattr(self, _: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """Parameters and buffers are nodes; but not while a layer is read."""
         name = None if self.reading else self.names.get(id(attr_val))
         if name is None:
@@ -223,8 +228,12 @@ class Tracer(fx.Tracer):
             interpreter.read_module(node, module, self.place())
         elif node.op == "call_method":
             place = self.place(target)
-            interpreter.read(node, target, place, lambda x, *rest, **options: getattr(x, target)(
-                *rest, **options))
+            interpreter.read(
+                node,
+                target,
+                place,
+                lambda x, *rest, **options: getattr(x, target)(*rest, **options),
+            )
         elif node.op == "call_function":
             name, compute = _function(node)
             interpreter.read(node, name, self.place(name), compute)
@@ -239,8 +248,9 @@ def traced(module: nn.Module, interpreter: Interpreter, x: At | Unsized) -> obje
     tracer = Tracer(interpreter, x, dtype)
     graph = tracer.trace(module, concrete_args=defaults or None)
     returned = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
-    if isinstance(returned, fx.Node) and inspect.isclass(returned.target):
-        returned = dict(returned.kwargs)  # a dataclass
+    if isinstance(returned, fx.Node) and inspect.isclass(returned.target):  # a tuple with names
+        fields = interpreter.taken(returned.args), interpreter.taken(returned.kwargs)
+        return returned.target(*fields[0], **fields[1])
     return interpreter.taken(returned)
 
 

@@ -81,7 +81,7 @@ class Place:
         return f"{self.path}.{name}" if self.path else name
 
 
-class Refusal(Exception):
+class UnreadableError(Exception):
     """Why an operation cannot be read; where it stands is added by whoever knows."""
 
     def __init__(self, why: str, elsewhere: bool = False) -> None:
@@ -89,7 +89,7 @@ class Refusal(Exception):
         self.elsewhere = elsewhere
 
 
-class Sized(Exception):
+class FirstSizeError(Exception):
     """The shape of the input, told by the first layer that has one."""
 
     def __init__(self, shape: Shape) -> None:
