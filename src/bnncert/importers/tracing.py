@@ -172,7 +172,7 @@ class Tracer(fx.Tracer):
         tensors = (*interpreter.module.named_parameters(), *interpreter.module.named_buffers())
         self.names = {id(value): name for name, value in tensors}
 
-    def is_leaf_module(self, m: nn.Module, _: str) -> bool:  # type: ignore[override]
+    def is_leaf_module(self, m: nn.Module, _: str) -> bool:
         return is_leaf(m)
 
     def path_of_module(self, mod: nn.Module) -> str:
