@@ -27,7 +27,7 @@ from bnncert.importers.building import (
     shifted,
     taken,
 )
-from bnncert.importers.folding import folded
+from bnncert.importers.onnx_folding import folded
 from bnncert.layers import Conv2d, Dense, Permute, ReLU, Reshape, Scale, Take
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -1,150 +1,152 @@
-"""Arithmetic with constants, folded into the linear layers beside it.
+"""A drawing as the layers of a network: without what the output does not depend on, with constants
+folded into the linear layer before them where nothing else reads between.
 
-A scale x -> s x + t goes into the linear layer before it, if nothing else reads that one, or else
-into those that read it,
+A batch normalisation is such a constant: with s = γ / √(variance + ε),
 
-    (h W + b) s + t = h (W s) + (b s + t),        (s x + t) W + b = x (s W) + (b + t W),
-
-and stays a layer of its own for all others. Two in a row are one, and a reshape stands before it.
+    γ (W x + b - mean) / √(variance + ε) + β  =  (s W) x + s b + (β - s mean).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
-from bnncert.importers.building import NOTHING, Names, Value, affine, append, ordered
-from bnncert.model.layers import Conv2d, Dense, Scale, sides
-from bnncert.model.moves import Flatten, Reshape, Shape
+from bnncert.importers.drawing import Bayesian, Drawing, Entry, Mark, constant_scale
+from bnncert.importers.reading import Dropout, Source
+from bnncert.model.layers import Conv2d, Dense, Layer, Scale, parameter_shapes
 
 
-def folded(output: Value) -> Value:
-    """The same function, with fewer scales."""
-    values = ordered(output)
-    readers = Counter(id(each) for value in values for each in value.reads)
-    readers[id(output)] += 1
-    found: dict[int, Value] = {}
-    for value in values:
-        reads = [found[id(each)] for each in value.reads]
-        alone = len(value.reads) == 1 and readers[id(value.reads[0])] == 1
-        found[id(value)] = _folded(replace(value, reads=tuple(reads)) if reads else value, alone)
-    return found[id(output)]
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """Layers in order, the nodes they read, and their sources, by letter."""
+
+    layers: tuple[Layer, ...]
+    reads: tuple[tuple[int, ...], ...]
+    sources: tuple[Mapping[str, Source], ...]
+    dropouts: tuple[Dropout, ...]
+    bayesian: tuple[Bayesian, ...]
+    constants: tuple[str, ...]  # parameters taken as certain
 
 
-def _folded(value: Value, alone: bool) -> Value:
-    """The value, and what it reads if that is a scale or it is one itself.
-
-    alone: nothing else reads what it reads.
-    """
-    if len(value.reads) != 1:
-        return value
-    (before,) = value.reads
-    if isinstance(value.layer, Scale):
-        if isinstance(before.layer, Scale):
-            return _composed(before, value)
-        rule = INTO_BEFORE.get(type(before.layer)) if alone else None
-        return rule(before, value) if rule else value
-    if not isinstance(before.layer, Scale):
-        return value
-    if isinstance(value.layer, Flatten | Reshape):
-        return _behind(before, value) if alone else value
-    rule = INTO_AFTER.get(type(value.layer))
-    return rule(before, value) if rule else value
-
-
-def _constants(value: Value, shape: Shape) -> tuple[Tensor, Tensor]:
-    """Scale and shift of a scale, on a shape."""
-    scale, *shift = value.parameters
-    return scale.expand(shape), (shift[0] if shift else torch.zeros_like(scale)).expand(shape)
+def finished(drawing: Drawing, end: int) -> Finished:
+    """What leads to the node `end`."""
+    nodes = _reached({k + 1: entry for k, entry in enumerate(drawing.entries)}, end)
+    nodes, end, normalised = _folded(nodes, end)
+    resolved = _without_marks(nodes)
+    kept = [node for node, entry in nodes.items() if not isinstance(entry.layer, Mark)]
+    number = {0: 0} | {node: k + 1 for k, node in enumerate(kept)}
+    entries = [nodes[node] for node in kept]
+    return Finished(
+        tuple(entry.layer for entry in entries if not isinstance(entry.layer, Mark)),
+        tuple(tuple(number[resolved[read]] for read in entry.reads) for entry in entries),
+        tuple(entry.sources for entry in entries),
+        tuple(
+            _dropout(node, nodes, number, resolved, node in normalised)
+            for node in nodes
+            if node not in number
+        ),
+        tuple(entry.bayesian for entry in entries if entry.bayesian),
+        tuple(sorted({name for entry in entries for name in entry.constants})),
+    )
 
 
-def _names(value: Value) -> Names:
-    """Of the tensors that the bias holds."""
-    return value.sources[1] if len(value.sources) > 1 else NOTHING
+def _reached(entries: Mapping[int, Entry], end: int) -> dict[int, Entry]:
+    """In the order of the drawing."""
+    wanted = {end}
+    for node in sorted(entries, reverse=True):
+        if node in wanted:
+            wanted.update(entries[node].reads)
+    return {node: entry for node, entry in entries.items() if node in wanted}
 
 
-def _composed(before: Value, value: Value) -> Value:
-    """(s x + t) s' + t' = (s s') x + (t s' + t')"""
-    (scale, shift), (more, further) = (_constants(each, value.shape) for each in (before, value))
-    names = _names(before) | _names(value)
-    return affine(before.reads[0], scale * more, shift * more + further, names)
+def _folded(nodes: dict[int, Entry], end: int) -> tuple[dict[int, Entry], int, set[int]]:
+    """With constants in the layers before them, where the output then is, and the marks between."""
+    readers = Counter(read for entry in nodes.values() for read in entry.reads)
+    readers[end] += 1
+    moved: dict[int, int] = {}
+    normalised: set[int] = set()
+    found: dict[int, Entry] = {}
+    for node, entry in nodes.items():
+        entry = replace(entry, reads=tuple(moved.get(read, read) for read in entry.reads))
+        marks, before = _alone(found, readers, entry.reads[0])
+        joined = _joined(found[before], entry, bool(marks)) if before in found else None
+        if joined is None:
+            found[node] = entry
+            continue
+        found[before] = joined
+        moved[node] = entry.reads[0]
+        readers[entry.reads[0]] = readers[node]
+        normalised.update(marks)
+    return found, moved.get(end, end), normalised
 
 
-def _behind(before: Value, value: Value) -> Value:
-    """The reshape first."""
-    moved = append(value.layer, *before.reads)  # type: ignore[arg-type]  # a reshape
-    scale, shift = (each.reshape(value.shape) for each in _constants(before, before.shape))
-    return affine(moved, scale, shift, _names(before))
+def _alone(nodes: Mapping[int, Entry], readers: Counter[int], node: int) -> tuple[list[int], int]:
+    """The marks on the way back to a layer, and its node; 0 if anything else reads between."""
+    marks: list[int] = []
+    while node in nodes and readers[node] == 1:
+        if not isinstance(nodes[node].layer, Mark):
+            return marks, node
+        marks.append(node)
+        node = nodes[node].reads[0]
+    return marks, 0
 
 
-def _with(value: Value, weights: Tensor, bias: Tensor | None, names: Names) -> Value:
-    """The linear layer of a value, with other parameters."""
-    layer: Any = replace(value.layer, bias=bias is not None)  # type: ignore[type-var]
-    parameters = (weights,) if bias is None else (weights, bias)
-    sources = (value.sources[0], names)[: len(parameters)]
-    return append(layer, *value.reads, parameters=parameters, sources=sources)
+def _joined(before: Entry, entry: Entry, marked: bool) -> Entry | None:
+    """Both as one layer, if the second is made of constants that fit the first."""
+    layer = before.layer
+    if not isinstance(entry.layer, Scale) or any(each.name for each in entry.sources.values()):
+        return None
+    factor, shift = (_values(entry, letter) for letter in "Wb")
+    constants = before.constants | entry.constants
+    if isinstance(layer, Scale) and not marked and not any(s.name for s in before.sources.values()):
+        own, own_shift = (_values(before, letter) for letter in "Wb")
+        scale, sources = constant_scale(factor * own, factor * own_shift + shift)
+        return Entry(scale, before.reads, sources, constants=constants)
+    if not isinstance(layer, Dense | Conv2d) or any(size > 1 for size in entry.layer.shape[1:]):
+        return None
+    outputs = layer.outputs if isinstance(layer, Dense) else layer.out_channels
+    factor, shift = factor.flatten().expand(outputs), shift.flatten().expand(outputs)
+    bias = before.sources.get("b", Source(None, (outputs,)))
+    sources = {"W": before.sources["W"].followed_by(factor), "b": bias.followed_by(factor, shift)}
+    return replace(before, layer=replace(layer, bias=True), sources=sources, constants=constants)
 
 
-def _biased(parameters: Sequence[Tensor], more: Tensor) -> Tensor | None:
-    """The sum with the bias; still none if nothing is added."""
-    bias = parameters[1] if len(parameters) > 1 else None
-    return bias if not more.any() else more if bias is None else bias + more
+def _values(entry: Entry, letter: str) -> Tensor:
+    assert isinstance(entry.layer, Scale)
+    value = entry.sources[letter].shift
+    assert value is not None
+    return value.reshape(parameter_shapes(entry.layer)[letter])
 
 
-def _dense_before(before: Value, value: Value) -> Value:
-    scale, shift = _constants(value, value.shape)
-    weights, *bias = before.parameters
-    own = [each * scale for each in (weights, *bias)]
-    return _with(before, own[0], _biased(own, shift), _names(before) | _names(value))
+def _dropout(
+    node: int,
+    nodes: Mapping[int, Entry],
+    number: Mapping[int, int],
+    resolved: Mapping[int, int],
+    normalised: bool,
+) -> Dropout:
+    mark = nodes[node].layer
+    assert isinstance(mark, Mark)
+    readers = tuple(number[reader] - 1 for reader in _readers(nodes, node))
+    return Dropout(mark.place, mark.kind, mark.p, number[resolved[node]], readers, normalised)
 
 
-def _convolution_before(before: Value, value: Value) -> Value:
-    if any(size > 1 for size in value.parameters[0].shape[1:]):
-        return value  # it differs within a channel
-    scale, shift = _constants(value, (value.shape[0], 1, 1))
-    weights, *bias = before.parameters
-    own = [weights * scale[..., None], *(each * scale[:, 0, 0] for each in bias)]
-    added = _biased(own, shift[:, 0, 0])
-    return _with(before, own[0], added, _names(before) | _names(value))
+def _without_marks(nodes: Mapping[int, Entry]) -> dict[int, int]:
+    """For every node the one whose values it has."""
+    found = {0: 0}
+    for node, entry in nodes.items():
+        found[node] = found[entry.reads[0]] if isinstance(entry.layer, Mark) else node
+    return found
 
 
-def _dense_after(before: Value, value: Value) -> Value:
-    scale, shift = _constants(before, before.shape)
-    weights = value.parameters[0]
-    bias = _biased(value.parameters, shift @ weights)
-    moved = replace(value, reads=before.reads)
-    return _with(moved, scale[:, None] * weights, bias, _names(value))
-
-
-def _convolution_after(before: Value, value: Value) -> Value:
-    layer: Any = value.layer
-    unlike = any(size > 1 for size in before.parameters[0].shape[1:])
-    if unlike or (len(before.parameters) > 1 and any(sides(layer))):
-        return value  # the padding is 0 behind the shift
-    per_channel = _constants(before, (before.shape[0], 1, 1))
-    scale, shift = (_by_group(each[:, 0, 0], layer) for each in per_channel)
-    weights = value.parameters[0]
-    bias = _biased(value.parameters, torch.einsum("oikl,oi->o", weights, shift))
-    moved = replace(value, reads=before.reads)
-    return _with(moved, weights * scale[..., None, None], bias, _names(value))
-
-
-def _by_group(channels: Tensor, layer: Conv2d) -> Tensor:
-    """For each output channel the numbers of the input channels that it reads."""
-    grouped = channels.reshape(layer.groups, -1)
-    return grouped.repeat_interleave(layer.out_channels // layer.groups, 0)
-
-
-INTO_BEFORE: dict[type | None, Callable[[Value, Value], Value]] = {
-    Dense: _dense_before,
-    Conv2d: _convolution_before,
-}
-INTO_AFTER: dict[type | None, Callable[[Value, Value], Value]] = {
-    Dense: _dense_after,
-    Conv2d: _convolution_after,
-}
+def _readers(nodes: Mapping[int, Entry], node: int) -> list[int]:
+    """The layers that read a node, through marks too."""
+    found = []
+    for reader, entry in nodes.items():
+        if node in entry.reads:
+            through = isinstance(entry.layer, Mark)
+            found += _readers(nodes, reader) if through else [reader]
+    return found

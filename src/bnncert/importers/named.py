@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
+from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
-from bnncert.importers.reading import Reading, Source, Values
+from bnncert.importers.modules import own_parameters
+from bnncert.importers.reading import Pick, Reading, Source, Values
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import LowRankNormal
@@ -106,19 +108,27 @@ class Named:
         return first
 
 
-def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:
-    """The parameters of a network or of a module, which is read as a chain of layers."""
+def named(
+    target: Target,
+    input_shape: Sequence[int] | None = None,
+    output: Pick = None,
+    compare: bool = True,
+) -> Named:
+    """The parameters of a network or of a module, which is read and, unless that was done before,
+    compared with what it computes."""
     if isinstance(target, Network):
         sources = {
             name: Source(name, _reversed(shape)) for name, shape in target.parameters.items()
         }
         return Named(Reading(target, sources), dict(target.parameters), {}, transposed=True)
-    reading = read(target, input_shape)
+    reading = read(target, input_shape, output=output)
     refuse_bayesian(reading)
+    if compare:
+        check_agreement(target, reading, reading.flat(own_parameters(target)))
     sources = {
         source.name: source for source in reading.sources.values() if source.name is not None
     }
-    state = dict(target.named_parameters(remove_duplicate=False))
+    state = own_parameters(target)
     present = {name: state[name] for name in sources if name in state}
     return Named(
         reading, {name: source.shape for name, source in sources.items()}, present, transposed=False

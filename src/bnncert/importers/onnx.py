@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.importers.building import MOST, Built, Value, network_of
-from bnncert.importers.folding import folded
+from bnncert.importers.onnx_folding import folded
 from bnncert.importers.onnx_nodes import Constant, Node, Operand, Wire, inner
 from bnncert.importers.onnx_operators import result
 from bnncert.model.layers import Conv2d, Dense, Shape, parameter_shapes
