@@ -39,20 +39,24 @@ def fit_head(
 ) -> tuple[Network, Gaussian]:
     """The network with weights `mean` and a last-layer Laplace posterior fitted to x and y, its
     covariance of the given structure."""
+    loader = DataLoader(TensorDataset(x.float(), y), batch_size=AT_ONCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of a library that is new to its own imports
+        la = _laplace()(as_module(network, mean), "classification", "last_layer", structure)
+        la.fit(loader)
+        la.optimize_prior_precision(method="marglik")
+    return from_laplace(la, network.input_shape)
+
+
+def _laplace() -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those of what it imports
-            from laplace import Laplace
+        from laplace import Laplace
     except ImportError as error:
         raise InputError(
             f"the head is fitted by laplace-torch, which does not import here ({error}); "
             "pip install laplace-torch"
         ) from error
-    loader = DataLoader(TensorDataset(x.float(), y), batch_size=AT_ONCE)
-    la: Any = Laplace(as_module(network, mean), "classification", "last_layer", structure)
-    la.fit(loader)
-    la.optimize_prior_precision(method="marglik")
-    return from_laplace(la, network.input_shape)
+    return Laplace
 
 
 def as_module(network: Network, weights: Tensor) -> nn.Module:
