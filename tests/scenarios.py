@@ -163,10 +163,8 @@ def draw_many(posterior: Posterior, count: int, generator: torch.Generator) -> T
         return torch.where(first.unsqueeze(1), parts[0], parts[1])
     weights = posterior.mean + posterior.std * gaussian(count, posterior.size, generator=generator)
     if isinstance(posterior, LowRankNormal):
-        weights = (
-            weights
-            + gaussian(count, posterior.factor.shape[1], generator=generator) @ posterior.factor.mT
-        )
+        shared = gaussian(count, posterior.factor.shape[1], generator=generator)
+        weights[:, posterior.size - len(posterior.factor) :] += shared @ posterior.factor.mT
     return weights
 
 
