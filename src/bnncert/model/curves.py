@@ -73,7 +73,8 @@ class GELU:
     def _share(self, z: Tensor) -> Tensor:
         if self.approximate == "tanh":
             return (2 * SCALE * z * (1 + CUBE * z**2)).sigmoid()
-        share: Tensor = torch.special.ndtr(z)
+        # torch's own Φ has no digits far below 0
+        share: Tensor = torch.special.erfc(-math.sqrt(0.5) * z) / 2
         return share
 
 
