@@ -167,7 +167,7 @@ class Softplus:
         return Turns((), (1,), rate=self.beta, reach=48 / self.beta)
 
     def __call__(self, z: Tensor) -> Tensor:
-        return z.clamp_min(0) + torch.log1p((-self.beta * z.abs()).exp()) / self.beta
+        return torch.logaddexp(self.beta * z, torch.zeros_like(z)) / self.beta
 
     def slope(self, z: Tensor) -> Tensor:
         return torch.sigmoid(self.beta * z)
