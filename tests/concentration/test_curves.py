@@ -17,7 +17,7 @@ from bnncert.model.network import Network, mlp
 from bnncert.model.specification import ball, class_robust
 from bnncert.posteriors import Normal
 from one_weight import best
-from open_problems import open_problem
+from open_problems import regression
 from scenarios import (
     CURVES,
     KINKED,
@@ -50,21 +50,20 @@ def test_hundreds_never_above_brute_force(activation: Activation) -> None:
         assert_below_truth(problem, best(problem), seed)
 
 
-@pytest.mark.parametrize("slope", [-2.0, -0.5, 0.25, 1.0])
+@pytest.mark.parametrize("slope", [-2.0, -0.5])
 def test_slopes_of_any_sign_are_refined(slope: float) -> None:
     """Branch and bound on the signs of parametric ReLUs: never above brute force, never worse."""
     gained = 0
-    for seed in range(10):
-        std = (0.001, 0.02, 0.1, 0.3)[seed % 4]
-        problem = open_problem(seed, (2, 5, 2), std=std, activation=PReLU(slope))
+    for seed in range(5):
+        problem = regression(seed, PReLU(slope), std=(0.001, 0.02)[seed % 2])
         proofs = prove(problem, problem.posterior, 1)
-        found = refine(problem, problem.posterior, proofs, Limits(40)).proofs
+        found = refine(problem, problem.posterior, proofs, Limits(30)).proofs
         lower = torch.tensor([proof.bound for proof in found]).double()
         before = torch.tensor([proof.bound for proof in proofs]).double()
         assert bool((lower >= before).all())
         gained += int((lower > before + 1e-3).sum())
         assert_below_truth(problem, lower, seed)
-    assert gained or slope == 1.0
+    assert gained
 
 
 @pytest.mark.parametrize("activation", LATER, ids=str)

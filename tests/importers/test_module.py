@@ -278,8 +278,8 @@ def conv(**options: object) -> nn.Module:
     ("module", "message"),
     [
         (
-            nn.Sequential(nn.Linear(4, 3), nn.GELU()),
-            r"module '1' \(GELU\) is not supported; what can be read",
+            nn.Sequential(nn.Linear(4, 3), nn.CELU()),
+            r"module '1' \(CELU\) is not supported; what can be read",
         ),
         (nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.LSTM(3, 3))), r"'1.0' \(LSTM\)"),
         (

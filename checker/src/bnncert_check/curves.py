@@ -41,8 +41,8 @@ class Curve:
 
     Where f has a kink, f' is that of the side that is curved. turns: intervals in which f turns
     from one of the bends to the next (1 convex, -1 concave, 0 linear). slopes: the least and the
-    largest. growth: (a, b) with |f(z)| <= a |z| + b. valley: where f is least, if it falls before
-    and rises after, else None.
+    steepest. largest: of |f|. growth: (a, b) with |f(z)| <= a |z| + b. valley: where f is least, if
+    it falls before and rises after, else None.
     """
 
     value: Exact
@@ -54,6 +54,7 @@ class Curve:
     slopes: tuple[float, float] = (0.0, 1.0)
     kinks: tuple[float, ...] = ()
     growth: tuple[float, float] = (1.0, 0.0)
+    largest: float = math.inf
     valley: Turn | None = None
     reach: float = 48.0  # beyond which slopes are at their limits, nearly
 
@@ -300,5 +301,6 @@ SOFTSIGN = Curve(
     lambda z: (1 + np.abs(z)) ** -2.0,
     ((0.0, 0.0),),
     (1, -1),
+    largest=1.0,
     reach=1e9,
 )

@@ -72,7 +72,7 @@ def clip(low: float, high: float) -> Traits:
 
 
 def curved(form: Curve) -> Traits:
-    return Traits(form=form, growth=form.growth, slopes=form.slopes)
+    return Traits(largest=form.largest, form=form, growth=form.growth, slopes=form.slopes)
 
 
 @dataclass(frozen=True)

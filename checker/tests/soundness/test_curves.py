@@ -19,20 +19,32 @@ from flint import arb, ctx
 from mpmath import mpf
 
 import bnncert
-from bnncert import GIE, PIE, Concentration, Enumeration, Problem, Sampling
+from bnncert import GIE, PIE, Concentration, Enumeration, Problem, Sampling, decide
+from bnncert.concentration.moments import output_norms
 from bnncert.methods import Method
 from bnncert.model.layers import described
 from bnncert.model.network import mlp
-from bnncert.model.specification import ball, half_space
-from bnncert.posteriors import Empirical
-from bnncert_check import CannotCheck
+from bnncert.model.specification import ball, class_robust, half_space, output_interval
+from bnncert.posteriors import Empirical, Normal
+from bnncert_check import ACCEPT, CannotCheck, check_certificate, predictive, read_model
 from bnncert_check.activations import default_slopes, image, lines
 from bnncert_check.curves import Curve
 from bnncert_check.descriptions import READERS
 from bnncert_check.layers import Activation
 from bnncert_check.model import NPZ_ACTIVATIONS
+from bnncert_check.region import Region
 from curves import curve
-from scenarios import CURVES, EVERY, KINKED, correlated, draw_many, random_problem, vector, wider
+from scenarios import (
+    CURVES,
+    EVERY,
+    KINKED,
+    correlated,
+    draw_many,
+    gaussian,
+    random_problem,
+    vector,
+    wider,
+)
 from soundness.forging import ETA, certified, with_margin
 
 LATER = (*CURVES, *KINKED)
@@ -225,11 +237,26 @@ def test_certificates_are_accepted(layer: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", LATER, ids=str)
 def test_means_are_accepted(layer: Any, tmp_path: Path) -> None:
-    from bnncert import Predictive
-
-    for seed in range(4):
-        problem = wider(random_problem(seed, activations=(layer,), batch=1), seed)
-        certified(tmp_path, problem, Predictive(), seed)
+    """Of both quantities; the checker's moments are the prover's."""
+    network = mlp(2, 3, 2, activation=layer)
+    generator = torch.Generator().manual_seed(2)
+    mean, std = gaussian(network.size, generator=generator), torch.full((network.size,), 0.01)
+    region = ball(gaussian(1, 2, generator=generator), 0.01)
+    label = network.forward(mean, region.center).argmax(-1)
+    file = tmp_path / "p.safetensors"
+    bnncert.save_posterior(file, network, Normal(mean, std.double()))
+    model = read_model(file)
+    for spec in (class_robust(region, label, 2), output_interval(region, -9.0, 9.0, 2, 1)):
+        problem = Problem(network, Normal(mean, std.double()), spec)
+        found = decide(problem)[0].certificate
+        assert found is not None
+        found.write(tmp_path / "c.safetensors")
+        assert check_certificate(tmp_path / "c.safetensors", model).status == ACCEPT
+    box = region.box
+    own = Region("box", box.lower[0].numpy(), 0.0, box.lower[0].numpy(), box.upper[0].numpy())
+    norms = predictive.output_norms(model, model.components[0].posterior, own)
+    expected = output_norms(network, problem.posterior, region)[0]
+    assert norms == pytest.approx(expected.numpy(), rel=1e-10)
 
 
 @pytest.mark.parametrize("layer", KINKED, ids=str)

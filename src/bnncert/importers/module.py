@@ -20,6 +20,8 @@ from bnncert.errors import InputError
 from bnncert.importers.conventions import Convention, convention_of
 from bnncert.importers.reading import Cast, Dropout, Reading, Source, exact
 from bnncert.importers.tracing import Step, View, chain, is_standard, own_parameters, refusal
+from bnncert.model.activations import Hardtanh, PReLU
+from bnncert.model.curves import ELU, GELU, SELU, HardSwish, Mish, SiLU, Softplus, Softsign
 from bnncert.model.layers import (
     AvgPool2d,
     Conv2d,
@@ -40,11 +42,22 @@ from bnncert.model.network import Network
 
 SOFTMAX = (nn.Softmax, nn.LogSoftmax)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+LEAST_THRESHOLD = 20  # torch's own
 ACTIVATIONS: dict[type[nn.Module], Callable[[Any], Layer]] = {
     nn.ReLU: lambda _: ReLU(),
     nn.LeakyReLU: lambda module: LeakyReLU(float(module.negative_slope)),
     nn.Tanh: lambda _: Tanh(),
     nn.Sigmoid: lambda _: Sigmoid(),
+    nn.GELU: lambda module: GELU(module.approximate),
+    nn.SiLU: lambda _: SiLU(),
+    nn.Mish: lambda _: Mish(),
+    nn.Softplus: lambda module: _softplus(module),
+    nn.ELU: lambda module: ELU(float(module.alpha)),
+    nn.SELU: lambda _: SELU(),
+    nn.Hardswish: lambda _: HardSwish(),
+    nn.Softsign: lambda _: Softsign(),
+    nn.ReLU6: lambda _: Hardtanh(0.0, 6.0),
+    nn.Hardtanh: lambda module: Hardtanh(float(module.min_val), float(module.max_val)),
 }
 
 
@@ -151,10 +164,29 @@ def _layer(step: Step, shape: Shape) -> tuple[Layer | None, dict[str, Source] | 
     for kind, make in ACTIVATIONS.items():
         if is_standard(module, kind):
             return make(module), None
+    if is_standard(module, nn.PReLU):
+        return _parametric(module, shape), None
     raise refusal(
         step,
         "is not the last, over the classes" if isinstance(module, SOFTMAX) else "is not supported",
     )
+
+
+def _softplus(module: nn.Softplus) -> Layer:
+    """Torch's is z itself beyond the threshold, which differs by at most exp(-threshold) / β."""
+    if module.threshold < LEAST_THRESHOLD:
+        raise InputError(
+            f"Softplus with threshold={module.threshold} is not log(1 + exp(beta z)) / beta, which "
+            f"is what can be certified; give it at least {LEAST_THRESHOLD}"
+        )
+    return Softplus(float(module.beta))
+
+
+def _parametric(module: nn.PReLU, shape: Shape) -> Layer:
+    """At the slopes that it has: certain numbers, of which a posterior has none."""
+    slopes = tuple(module.weight.detach().double().tolist())
+    spread = () if len(slopes) == 1 else (len(slopes), *[1] * (len(shape) - 1))
+    return PReLU(slopes, spread)
 
 
 def _flatten(step: Step, shape: Shape) -> Layer | None:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert.errors import InputError
-from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation, Hardtanh, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.curves import ELU, GELU, HardSwish, Mish, Softplus, Softsign
 from bnncert.model.layers import (
     AvgPool2d,
     Conv2d,
@@ -34,6 +35,9 @@ from bnncert.model.layers import (
 
 # Defaults are single floats, as attributes are.
 SLOPE = float(np.float32(0.01))
+# Operators without attributes.
+PLAIN: tuple[Activation, ...] = (Tanh(), Sigmoid(), Softplus(), Softsign(), HardSwish(), Mish())
+ACTIVATIONS = {"Relu": ReLU(), **{type(layer).__name__: layer for layer in PLAIN}}
 EPSILON = float(np.float32(1e-5))
 MOST = 2**28  # entries of an activation or of a constant that is computed
 Array: TypeAlias = NDArray[Any]
@@ -284,18 +288,34 @@ def _per_channel(value: Array) -> Array:
 
 
 def _activation(chain: Chain, node: Node) -> Chain:
-    given = node.options(alpha=SLOPE) if node.operator == "LeakyRelu" else node.options()
-    layer: Activation
-    match node.operator:
-        case "Relu":
-            layer = ReLU()
-        case "LeakyRelu":
-            layer = LeakyReLU(given["alpha"])
-        case "Tanh":
-            layer = Tanh()
-        case _:
-            layer = Sigmoid()
-    return chain.settled().then(layer)
+    node.options()
+    return chain.settled().then(ACTIVATIONS[node.operator])
+
+
+def _leaky(chain: Chain, node: Node) -> Chain:
+    return chain.settled().then(LeakyReLU(node.options(alpha=SLOPE)["alpha"]))
+
+
+def _exponential(chain: Chain, node: Node) -> Chain:
+    return chain.settled().then(ELU(node.options(alpha=1.0)["alpha"]))
+
+
+def _gelu(chain: Chain, node: Node) -> Chain:
+    approximate = node.options(approximate=b"none")["approximate"]
+    return chain.settled().then(GELU(approximate.decode()))
+
+
+def _clip(chain: Chain, node: Node) -> Chain:
+    """Between two constants, which were attributes before opset 11."""
+    given = node.options(min=None, max=None)
+    operands = [*node.operands[1:], None, None][:2]
+    ends = [
+        given[name] if value is None else float(value.astype(np.float64))
+        for name, value in zip(("min", "max"), operands, strict=True)
+    ]
+    if node.position != 0 or None in ends:
+        raise InputError("both ends must be given, as constants")
+    return chain.settled().then(Hardtanh(*ends))
 
 
 def _pool(chain: Chain, node: Node) -> Chain:
@@ -366,7 +386,11 @@ OPERATORS: dict[str, Callable[[Chain, Node], Chain]] = {
     "Conv": _convolution,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _arithmetic),
     "BatchNormalization": _batch_normalisation,
-    **dict.fromkeys(("Relu", "LeakyRelu", "Tanh", "Sigmoid"), _activation),
+    **dict.fromkeys(ACTIVATIONS, _activation),
+    "LeakyRelu": _leaky,
+    "Elu": _exponential,
+    "Gelu": _gelu,
+    "Clip": _clip,
     **dict.fromkeys(("AveragePool", "MaxPool"), _pool),
     "Flatten": _flatten,
     "Reshape": _reshape,

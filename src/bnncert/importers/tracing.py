@@ -23,7 +23,8 @@ from bnncert.errors import InputError
 from bnncert.importers.conventions import convention_of
 
 SUPPORTED = (
-    "Linear, Conv2d, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, AvgPool2d, MaxPool2d, "
+    "Linear, Conv2d, ReLU, LeakyReLU, PReLU, ReLU6, Hardtanh, Tanh, Sigmoid, GELU, SiLU, Mish, "
+    "Softplus, ELU, SELU, Hardswish, Softsign, Flatten, AvgPool2d, MaxPool2d, "
     "BatchNorm after a Linear or Conv2d"
 )
 
@@ -76,6 +77,16 @@ FUNCTIONS: dict[object, Callable[..., nn.Module]] = {
         (torch.flatten, "flatten"), lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim)
     ),
     functional.leaky_relu: nn.LeakyReLU,
+    functional.gelu: lambda approximate="none": nn.GELU(approximate),
+    functional.silu: nn.SiLU,
+    functional.mish: nn.Mish,
+    functional.softplus: nn.Softplus,
+    functional.elu: nn.ELU,
+    **dict.fromkeys((functional.selu, torch.selu), nn.SELU),
+    functional.hardswish: nn.Hardswish,
+    functional.softsign: nn.Softsign,
+    functional.relu6: nn.ReLU6,
+    functional.hardtanh: nn.Hardtanh,
     functional.max_pool2d: nn.MaxPool2d,
     functional.avg_pool2d: nn.AvgPool2d,
 }
@@ -93,6 +104,17 @@ KNOWN = (
     nn.LeakyReLU,
     nn.Tanh,
     nn.Sigmoid,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Softplus,
+    nn.ELU,
+    nn.SELU,
+    nn.Hardswish,
+    nn.Softsign,
+    nn.ReLU6,
+    nn.Hardtanh,
+    nn.PReLU,
     nn.Flatten,
     nn.AvgPool2d,
     nn.MaxPool2d,
