@@ -11,6 +11,7 @@ from flint import ctx
 
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.certificates import Case, accepted
+from mutants.curves_known import curve_lines
 from mutants.evidence_cases import (
     box_cases,
     form_cases,
@@ -61,6 +62,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             sums,
             regions,
             activation_lines,
+            curve_lines,
             steps,
             walks,
             graphs,

@@ -162,7 +162,7 @@ class Interpreter:
             return _unsized_module(module, place)
         if isinstance(module, NORMS):
             return self._normalised(module, place, x)
-        return self.drawing.entrywise(activation_of(module), x)
+        return self.drawing.entrywise(activation_of(module, x.shape), x)
 
     def _normalised(self, module: nn.BatchNorm1d | nn.BatchNorm2d, place: Place, x: At) -> At:
         dimensions = (3,) if isinstance(module, nn.BatchNorm2d) else (1, 2)
@@ -229,7 +229,7 @@ def _operated(drawing: Drawing, call: Call) -> object:
         plain, plainly = _plain(rest), _plain(options)
         return moved(drawing, lambda numbers: call.compute(numbers, *plain, **plainly), x)
     if name in FUNCTIONS:
-        return drawing.entrywise(activation_called(name, *rest, **options), x)
+        return drawing.entrywise(activation_called(name, x.shape, *rest, **options), x)
     operation = (ATEN.get(name) if call.aten else None) or OPERATIONS.get(name, PLACED.get(name))
     if operation is None:
         raise UnreadableError(why_not(name))
