@@ -39,6 +39,7 @@ from bnncert.importers.values import (
     Divergence,
     FirstSizeError,
     Held,
+    NeedsShapeError,
     Place,
     Refused,
     UnreadableError,
@@ -88,7 +89,8 @@ class Interpreter:
         inplace = name.endswith("_") and not name.startswith("__")
         name = name.rstrip("_") if inplace else name
         arguments, options = self.taken(node.args), self.taken(node.kwargs)
-        inplace |= options.pop("inplace", False) is True or name in ASSIGNING
+        last = arguments[-1:] == (True,) and (name in FUNCTIONS or name in PLACED)
+        inplace |= last or options.pop("inplace", False) is True or name in ASSIGNING
         call = Call(name, place, compute, arguments, options, aten)
         value = _tried(place, lambda: called(self.drawing, call), arguments, options)
         self._settle(node, value, inplace, shared=name in MOVES or name in SHARING)
@@ -166,6 +168,8 @@ class Interpreter:
 
     def _normalised(self, module: nn.BatchNorm1d | nn.BatchNorm2d, place: Place, x: At) -> At:
         dimensions = (3,) if isinstance(module, nn.BatchNorm2d) else (1, 2)
+        if module.training:
+            raise UnreadableError("is set to training by the forward")
         if len(x.shape) not in dimensions:
             raise UnreadableError(f"does not take shape {x.shape}")
         mean, variance, weight, bias = (
@@ -185,6 +189,8 @@ def _tried(
         return replace(refused[0], instead=None)
     try:
         return call()
+    except NeedsShapeError:
+        raise
     except UnreadableError as error:
         return Refused(InputError(f"{place} {error}"), elsewhere=error.elsewhere)
     except InputError as error:
@@ -302,9 +308,9 @@ def _unsized_module(module: nn.Module, place: Place) -> Unsized:
     return Unsized()
 
 
-def _image_first(place: Place) -> InputError:
-    return InputError(f"{place} comes first: give input_shape=(channels, height, width)")
+def _image_first(place: Place) -> NeedsShapeError:
+    return NeedsShapeError(f"{place} comes first: give input_shape=(channels, height, width)")
 
 
-def needs_shape(place: Place) -> InputError:
-    return InputError(f"{place} depends on the shape of the input; give input_shape=...")
+def needs_shape(place: Place) -> NeedsShapeError:
+    return NeedsShapeError(f"{place} depends on the shape of the input; give input_shape=...")
