@@ -22,9 +22,9 @@ TENSORS = (NUMBERS, REMAINDERS, THETA, Y)
 class Law:
     """P_safe is at least `bound`, by the laws of all rows.
 
-    cells: of z, parts of each, of v, parts of each. size: of the lattice. numbers [R, 6]: step, low,
-    rate, curb, noise and tilt of every row; remainders [R, 3]: share, scale and chance; theta and y
-    [R, inputs], float32: references.
+    cells: of z, parts of each, of v, parts of each. size: of the lattice. numbers [R, 6]: step,
+    low, rate, curb, noise and tilt of every row; remainders [R, 3]: share, scale and chance; theta
+    and y [R, inputs], float32: references.
     """
 
     bound: float

@@ -18,8 +18,8 @@ BESIDE = 0.05  # no edge is put nearer to the ends
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """edges [..., K + 1]; each cell in equal parts, of which mass [..., K, P], and place [..., K, P]
-    of the conditional mean: 0 at the cell's left end, 1 at its right one."""
+    """edges [..., K + 1]; each cell in equal parts: their mass [..., K, P], and the place
+    [..., K, P] of their conditional mean, 0 at the cell's left end and 1 at its right one."""
 
     edges: Tensor
     mass: Tensor
@@ -40,7 +40,7 @@ def base_edges(count: int) -> Tensor:
     """K + 1 edges from -REACH to REACH."""
     outside = math.erfc(REACH / FLAT / math.sqrt(2)) / 2
     levels = torch.linspace(outside, 1 - outside, count + 1, dtype=torch.float64)
-    edges = FLAT * torch.special.ndtri(levels)
+    edges: Tensor = FLAT * torch.special.ndtri(levels)
     edges[0], edges[-1] = -REACH, REACH
     return edges
 
@@ -49,7 +49,9 @@ def with_edge(edges: Tensor, at: Tensor) -> Tensor:
     """The edges with the nearest inner one moved to `at` [...], where that is well inside."""
     moved = edges.expand(*at.shape, -1).clone()
     inside = at.abs() < REACH - BESIDE
-    nearest = (moved[..., 1:-1] - at.unsqueeze(-1)).abs().nan_to_num(math.inf).argmin(-1, keepdim=True) + 1
+    nearest = (moved[..., 1:-1] - at.unsqueeze(-1)).abs().nan_to_num(math.inf).argmin(
+        -1, keepdim=True
+    ) + 1
     kept = moved.gather(-1, nearest)
     return moved.scatter(-1, nearest, torch.where(inside.unsqueeze(-1), at.unsqueeze(-1), kept))
 

@@ -6,11 +6,11 @@
 
 with u = -vα, A = -α clip(v), B = A clip(z - m), and what the references θ, y⁰ make of a row:
 
-    G = (2/π) Σ_j r_jσ_ij²/θ_j,   H = √(2/π) Σ_j r_jσ_ij²/2b_j,   V = Σ_j r_j²σ_ij⁴/4b_j²,   b = .56 θ
+    G = (2/π) Σ_j r_jσ_ij²/θ_j,   H = √(2/π) Σ_j r_jσ_ij²/2b_j,   V = Σ_j r_j²σ_ij⁴/4b_j²,  b = .56θ
     Y = A δ̄·W̄ + B δ̄·κ + |u-A| r·|W̄| + |u(z-m)-B| r·|κ|,   δ̄_j = k r_j y⁰_j/θ_j,   k = 1.06.
 
-For fixed α in [0, 1], and A and B bilinear, T is concave in z and in v on either side of v = 0: on a
-cell it is at least the bilinear function with the same corners.
+For fixed α in [0, 1], and A and B bilinear, T is concave in z and in v on either side of v = 0: on
+a cell it is at least the bilinear function with the same corners.
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ def corners(rows: Margins, found: References, at: Grid, alpha: Tensor) -> Corner
     flipped = excess(z + (1 - 2 * alpha) * rho + rest * t * _six(found.lift), s)
     value = torch.where(positive, v * alpha * z, -t * (alpha * rho + flipped)) - curvature
     u = -v * alpha
-    size, size_kappa = _neurons(rows.radius @ rows.weight.abs()), _neurons(rows.radius @ rows.kappa.abs())
+    size, size_kappa = (
+        _neurons(rows.radius @ rows.weight.abs()),
+        _neurons(rows.radius @ rows.kappa.abs()),
+    )
     value -= a * _six(found.along) + b * _six(found.along_kappa)
     value -= (u - a).abs() * size
     value -= (u * (z - _neurons(rows.mean)) - b).abs() * size_kappa
@@ -168,7 +171,7 @@ def corners(rows: Margins, found: References, at: Grid, alpha: Tensor) -> Corner
 
 
 def magnitude(rows: Margins, found: References) -> Tensor:
-    """More than everything that is summed for T at a corner, [R, n]: roundings are a share of it."""
+    """More than all that is summed for T at a corner, [R, n]: roundings are a share of it."""
     most = rows.v.abs() + REACH * rows.s
     turned = rows.radius @ (rows.weight.abs() + rows.kappa.abs() * rows.std)
     at_most = rows.size + REACH * (rows.std + 2 * turned + found.along_size) + rows.spread.sqrt()

@@ -18,7 +18,6 @@ from bnncert.model.layers import Dense, ReLU
 from bnncert.model.moves import Flatten, Reshape
 from bnncert.model.network import Network
 from bnncert.numerics.rounding import UNIT
-from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Normal
 
 FORM = (Dense, ReLU, Dense)
@@ -26,7 +25,7 @@ FORM = (Dense, ReLU, Dense)
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """Means and standard deviations of the hidden layer [J, n], [n] and of the output [n, O], [O]."""
+    """Means and standard deviations: hidden layer [J, n] and [n], output [n, O] and [O]."""
 
     weight: Tensor
     weight_std: Tensor
@@ -44,7 +43,7 @@ class Margins:
 
     mean, std [n]: m and τ at the centre; v, s [R, n] and beta, beta_std [R]: the output's; radius
     [J]: of the inputs that move, and for these alone weight and variance [J, n], and kappa
-    κ_ij = σ_ij² c_j / τ_i², how w̄_ij = W̄_ij + κ_ij (z_i - m_i) follows z_i. size [n]: |W̄|·|c| + |b|.
+    κ_ij = σ_ij² c_j / τ_i²: w̄_ij = W̄_ij + κ_ij (z_i - m_i) follows z_i. size [n]: |W̄|·|c| + |b|.
     """
 
     mean: Tensor
@@ -72,9 +71,9 @@ class Margins:
         return 128 * (self.inputs + 64) * UNIT
 
 
-def has_form(network: Network, posterior: Posterior) -> bool:
-    """Whether the network is moves, a random dense layer, ReLUs and a dense output."""
-    if type(posterior) is not Normal or network.reads != tuple((k,) for k in range(len(network.layers))):
+def has_form(network: Network) -> bool:
+    """Whether the network is moves, a dense layer, ReLUs and a dense output."""
+    if network.reads != tuple((k,) for k in range(len(network.layers))):
         return False
     layers = [layer for layer in network.layers if not isinstance(layer, Flatten | Reshape)]
     return tuple(map(type, layers)) == FORM and isinstance(network.layers[-1], Dense)

@@ -105,7 +105,7 @@ def spread(place: Tensor, mass: Tensor, step: float, size: int) -> tuple[Tensor,
 
 
 def others(beta: float, std: float, choice: Choice, size: int, device: torch.device) -> Tensor:
-    """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; a rate or a curb of 0 is none."""
+    """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; 0 is none."""
     k = torch.arange(size + 1, dtype=torch.float64, device=device) - size // 2
     at = k * choice.step
     below, positive = at.clamp_max(0), (at > 0).double()

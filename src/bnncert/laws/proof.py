@@ -1,6 +1,6 @@
 """Proofs by laws: a lower bound of P_safe from the law of each row, summed over the rows.
 
-    P(some x, row r: M_r(x) <= 0) <= Σ_r [P(β + Σ T - K - u <= L g⁺) + η] + P(some z, v beyond cells)
+P(some x, row r: M_r(x) <= 0) <= Σ_r [P(β + Σ T - K - u <= L g⁺) + η] + P(some z, v beyond cells)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bnncert.laws.lattice import (
     shifted,
     spread,
 )
-from bnncert.laws.references import chosen, corner_masses
+from bnncert.laws.references import chosen
 from bnncert.laws.remainder import Remainder, remainders
 from bnncert.model.problem import Problem
 from bnncert.posteriors.independent import Normal
@@ -142,7 +142,9 @@ def _row(
     best = (1.0, replace(choice, tilt=tilt), options[0])
     for option in options:
         for noise in NOISES:
-            reach = left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
+            reach = (
+                left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
+            )
             last = math.floor(reach / step) - choice.low
             if 0 <= last < ready.size:
                 tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra

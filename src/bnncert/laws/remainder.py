@@ -1,7 +1,7 @@
 """The remainder of bound C: ½ Σ_j (k r_j/θ_j) (y_j - y⁰_j)² is at most u, but for a chance η.
 
-With A_i and B_i less its regression b_i on A_i centred and of sub-Gaussian proxies p_i and p'_i, for
-E exp(λ ½‖y - E y‖²) = E_g Π_i E exp(√λ g·(A_i w_i + B'_i w'_i)) Hölder gives
+With A_i and B_i less its regression b_i on A_i centred and of sub-Gaussian proxies p_i and p'_i,
+for E exp(λ ½‖y - E y‖²) = E_g Π_i E exp(√λ g·(A_i w_i + B'_i w'_i)) Hölder gives
 
     Ĉ = Σ_i (1+h) p_i w_i w_iᵀ + (1+1/h) p'_i w'_i w'_iᵀ,   w_i = D (W̄_i + b_i κ_i),   w'_i = D κ_i,
     P(½‖y - E y‖² > s) <= e^{-λs} det(I - λĈ)^{-1/2},     u = ½ (√(2s) + ‖D (E y - y⁰)‖)²,
@@ -25,6 +25,8 @@ POINTS = 65  # of the lattice that a proxy is found on
 NEAR, RATIO, STEPS = 0.02, 1.3, 33  # its t: NEAR/R, and up by the ratio
 SHARES = (0.03, 0.1, 0.3)  # h
 SCALES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)  # λ, in units of 1/|Ĉ|
+FLAT = 2.0**-40  # a variance that is rounding alone, of the second moment
+ROUNDED, SPARE = 2.0**-24, 2.0**-43  # what a checker may lose more
 CHANCES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)  # η
 
 
@@ -47,9 +49,11 @@ def remainders(
     mass = corner_masses(at).flatten(2)
     a, b = ends.a.flatten(2), ends.b.flatten(2)
     first, second = ((mass * x).sum(-1, keepdim=True) for x in (a, b))
+    moment = (mass * a * a).sum(-1)
     a, b = a - first, b - second
     variance, both = (mass * a * a).sum(-1), (mass * a * b).sum(-1)
-    slope = torch.where(variance > 0, both / variance, 0.0)
+    regular = variance > FLAT * moment
+    slope = torch.where(regular, both / variance, 0.0)
     proxies = proxy(a, mass), proxy(b - slope.unsqueeze(-1) * a, mass)
     away = first.squeeze(-1) @ rows.weight.mT + second.squeeze(-1) @ rows.kappa.mT - found.y
     return [
@@ -67,13 +71,17 @@ def _row(
     beside = scaled.unsqueeze(1) * rows.kappa
     tried: list[tuple[float, float, float]] = []  # h, λ, log E exp(λ ½‖·‖²)
     for share in SHARES:
-        parts = along * ((1 + share) * proxies[0]).sqrt(), beside * ((1 + 1 / share) * proxies[1]).sqrt()
+        parts = (
+            along * ((1 + share) * proxies[0]).sqrt(),
+            beside * ((1 + 1 / share) * proxies[1]).sqrt(),
+        )
         both = torch.cat(parts, 1)
         gram = both.mT @ both if both.shape[1] < both.shape[0] else both @ both.mT
         values = torch.linalg.eigvalsh(gram).clamp_min(0)
         for part in SCALES:
             scale = part / max(float(values[-1]), 1e-300)
-            logarithm = -float(torch.log1p(-(scale * (1 + 2.0**-30)) * values).sum()) / 2
+            logarithm = -float(torch.log1p(-scale * values).sum()) / 2
+            logarithm += SPARE * len(values) ** 2
             tried.append((share, scale, logarithm))
     return tuple(_best(tried, off, chance) for chance in CHANCES)
 
@@ -81,7 +89,7 @@ def _row(
 def _best(tried: list[tuple[float, float, float]], off: float, chance: float) -> Remainder:
     def most(one: tuple[float, float, float]) -> float:
         s = (one[2] + math.log(1 / chance)) / one[1]
-        return (math.sqrt(2 * s) + off) ** 2 / 2 * (1 + 2.0**-30)
+        return (math.sqrt(2 * s) + off) ** 2 / 2 * (1 + ROUNDED)
 
     share, scale, _ = best = min(tried, key=most)
     return Remainder(most(best), share, scale, chance)
@@ -106,11 +114,13 @@ def proxy(x: Tensor, mass: Tensor) -> Tensor:
             value = (weights * (sign * t.unsqueeze(-1) * points).exp()).sum(-1).log()
             if k:
                 slope = (value - before) / (t - t_before)
-                height = before - slope * t_before  # at most 0: the chord is steeper than the way to 0
+                height = (
+                    before - slope * t_before
+                )  # at most 0: the chord is steeper than the way to 0
                 where = torch.clamp(-2 * height / slope.clamp_min(1e-300), t_before, t)
                 found = torch.maximum(found, 2 * (height + slope * where) / where**2)
             before, t_before = value, t
-    return torch.where(reach > 0, found * (1 + 2.0**-30), 0.0)
+    return torch.where(reach > 0, found * (1 + ROUNDED) + 2.0**-28 * reach**2, 0.0)
 
 
 def _spread(x: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
