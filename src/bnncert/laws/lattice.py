@@ -94,14 +94,15 @@ def spread(place: Tensor, mass: Tensor, step: float, size: int) -> tuple[Tensor,
     for it."""
     exact = (place / step).clamp_max(size // 2 - 2)
     index = exact.floor()
-    lost = index < -(size // 2)
-    mass = torch.where(lost, 0.0, mass)
+    low = index < -(size // 2)
+    lost = float(mass[low].sum())
+    mass = torch.where(low, 0.0, mass)
     right = mass * ((exact - index) - 2.0**-40).clamp(0, 1)
     where = index.long().remainder(size)
     laws = torch.zeros(len(place), size, dtype=place.dtype, device=place.device)
     laws.scatter_add_(-1, where, mass - right)
     laws.scatter_add_(-1, (where + 1).remainder(size), right)
-    return laws, float(torch.where(lost, mass, 0.0).sum())
+    return laws, lost
 
 
 def others(beta: float, std: float, choice: Choice, size: int, device: torch.device) -> Tensor:

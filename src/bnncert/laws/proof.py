@@ -36,8 +36,8 @@ from bnncert.model.problem import Problem
 from bnncert.posteriors.independent import Normal
 
 MANY = 48  # neurons from which on cells are coarser
-FINE, COARSE = (40, 3, 24, 3), (26, 3, 12, 5)  # cells of z and their parts, of v and theirs
-SIZES = (2**13, 2**14)  # of the lattice
+FINE, COARSE = (32, 2, 16, 3), (26, 3, 12, 5)  # cells of z and their parts, of v and theirs
+SIZES = (2**12, 2**14)  # of the lattice
 CURB = 0.5  # κ', in units of 1/L
 SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
 FFT_SPARE = 2.0

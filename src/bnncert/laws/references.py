@@ -14,7 +14,7 @@ from bnncert.laws.corners import SQUARE, Grid, References, reference_values, ref
 from bnncert.laws.head import Margins
 from bnncert.numerics.tails import normal_tail
 
-PASSES = 3
+PASSES = 2
 MARGIN = 10.0  # c: the larger, the smaller the remainder, and the larger K
 LEAST = 1e-3  # of θ, in units of the largest
 COARSE = 4  # steps of slopes on the way

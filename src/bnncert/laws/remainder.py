@@ -107,19 +107,16 @@ def proxy(x: Tensor, mass: Tensor) -> Tensor:
     found = (weights * points**2).sum(-1) * math.exp(NEAR)
     last = 2 * reach / (start * RATIO**STEPS)
     found = torch.maximum(found, torch.where(reach > 0, last, 0.0))
+    t = start.unsqueeze(-1) * RATIO ** torch.arange(STEPS + 1, dtype=x.dtype, device=x.device)
     for sign in (1.0, -1.0):
-        before, t_before = torch.zeros(()), torch.zeros(())
-        for k in range(STEPS + 1):
-            t = start * RATIO**k
-            value = (weights * (sign * t.unsqueeze(-1) * points).exp()).sum(-1).log()
-            if k:
-                slope = (value - before) / (t - t_before)
-                height = (
-                    before - slope * t_before
-                )  # at most 0: the chord is steeper than the way to 0
-                where = torch.clamp(-2 * height / slope.clamp_min(1e-300), t_before, t)
-                found = torch.maximum(found, 2 * (height + slope * where) / where**2)
-            before, t_before = value, t
+        exponents = sign * t.unsqueeze(-1) * points.unsqueeze(-2)
+        values = (weights.unsqueeze(-2) * exponents.exp_()).sum(-1).log()
+        slope = (values[..., 1:] - values[..., :-1]) / (t[..., 1:] - t[..., :-1])
+        height = values[..., :-1] - slope * t[..., :-1]
+        # The chord over t² is largest at -2 height / slope, if that is on it.
+        where = -2 * height / slope.clamp_min(1e-300)
+        where = torch.minimum(torch.maximum(where, t[..., :-1]), t[..., 1:])
+        found = torch.maximum(found, (2 * (height + slope * where) / where**2).amax(-1))
     return torch.where(reach > 0, found * (1 + ROUNDED) + 2.0**-28 * reach**2, 0.0)
 
 

@@ -109,8 +109,9 @@ def _descended(
             mean, std = standing(net, at.flatten(), row, offset)
             ratio = (mean / std.clamp_min(1e-300)).sum()
             (slope,) = torch.autograd.grad(ratio, at)
-        if float(ratio) < best[0]:
-            best = float(ratio), x, number
+        found = float(ratio.detach())
+        if found < best[0]:
+            best = found, x, number
         if not float(region.eps[0]):
             break
         x = project(region, (x - radius * 0.5 ** (1 + step / 4) * slope.sign()).unsqueeze(0))[0]
