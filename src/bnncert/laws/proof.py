@@ -39,6 +39,7 @@ MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (32, 2, 16, 3), (26, 3, 12, 5)  # cells of z and their parts, of v and theirs
 SIZES = (2**12, 2**14)  # of the lattice
 CURB = 0.5  # κ', in units of 1/L
+FARTHEST = 600.0  # of exponents
 SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
 FFT_SPARE = 2.0
 
@@ -136,7 +137,10 @@ def _row(
     rest = others(float(rows.beta[row]), float(rows.beta_std[row]), choice, ready.size, laws.device)
     every = torch.cat([laws, rest])
     total = convolved(every)
-    tilt = min((t / max(std, step) for t in TILTS), key=lambda t: below(every, choice.low, step, t))
+    # No exponent within the lattice may overflow.
+    most = FARTHEST / (ready.size // 2 * step)
+    tilts = [min(t / max(std, step), most) for t in TILTS]
+    tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
     extra = lost + float(_missing(rest)) + below(every, choice.low, step, tilt)
     reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
     best = (1.0, replace(choice, tilt=tilt), options[0])

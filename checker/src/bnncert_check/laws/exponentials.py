@@ -22,9 +22,9 @@ ROOT = 0.3989422804014327  # 1/√(2π)
 
 
 def exp_up(x: Array) -> Array:
-    """e^x from above; below the table by its first value, infinite beyond its last."""
-    inside = np.clip(x, LEAST, MOST)
-    return np.where(x > MOST, np.inf, up(_exp(inside) * (1 + RELATIVE)))
+    """e^x from above; below the table by its first value, infinite beyond its last and for NaN."""
+    inside = np.clip(np.nan_to_num(x, nan=MOST), LEAST, MOST)
+    return np.where(x <= MOST, up(_exp(inside) * (1 + RELATIVE)), np.inf)
 
 
 def log_up(x: Array) -> Array:
