@@ -62,7 +62,7 @@ def one(mean: list[float], std: list[float], offset: float = 0.0, eps: float = 0
     """y = v relu(w x + b) + β + offset > 0 near x = 1; weights w, b, v, β."""
     region = ball(vector(1.0).reshape(1, 1), eps)
     posterior = Normal(vector(*mean), vector(*std))
-    return Problem(mlp(1, 1, 1), posterior, half_space(region, vector(1.0), offset))
+    return Problem(mlp(1, 1, 1), posterior, half_space(region, vector(1.0), -offset))
 
 
 def bound(problem: Problem) -> float:
@@ -104,7 +104,7 @@ def test_signed_inputs_and_large_noise() -> None:
         problem = Problem(
             network,
             Normal(mean, torch.full_like(mean, 1.0)),
-            half_space(ball(-3 * uniform(1, 2, generator=generator), 0.3), vector(1.0), 8.0),
+            half_space(ball(-3 * uniform(1, 2, generator=generator), 0.3), vector(1.0), -8.0),
         )
         assert_below_truth(problem, torch.tensor([bound(problem)]).double(), seed)
 
