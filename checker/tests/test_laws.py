@@ -163,7 +163,9 @@ def test_other_networks_are_refused(desk: Desk, tmp_path: Path) -> None:
     for network, posterior in ((own.network, shared), (curved, own.posterior), (deep, longer)):
         other = Desk(
             tmp_path,
-            Problem(network, posterior, half_space(own.specification.region, vector(0, 0, 0), -1.0)),
+            Problem(
+                network, posterior, half_space(own.specification.region, vector(0, 0, 0), -1.0)
+            ),
         )
         other.header["evidence"]["components"][0]["lower"] = law
         assert other.verdict().code == "unsupported"
