@@ -50,8 +50,12 @@ class Named:
 
     def low_rank(self, mean: Values, std: Values, factor: Values) -> LowRankNormal:
         """mean + std∘ξ + factor η; the factor's tensors are [rank, *shape]."""
-        along = self.reading.directions(self._filled(factor, 1))
+        along = self.reading.directions(self._filled(factor, 1), factor.keys())
         return LowRankNormal(self._means(mean, 0), self._stds(std), along.mT.contiguous())
+
+    def rows(self, random: Collection[str]) -> int:
+        """The weights that a factor has rows for where those parameters share noise."""
+        return sum(math.prod(source.shape) for source in self.reading.from_first(random).values())
 
     def samples(self, values: Values) -> Tensor:
         """Draws [S, *shape] of the parameters as draws [S, size] of the flat vector."""
