@@ -62,7 +62,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             sums,
             regions,
             activation_lines,
-            curve_lines,
             steps,
             walks,
             graphs,
@@ -71,5 +70,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
+            curve_lines,
         ):
             check(checker)
