@@ -63,7 +63,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             sums,
             regions,
             activation_lines,
-            curve_lines,
             steps,
             walks,
             graphs,
@@ -73,5 +72,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             masses,
             means,
             laws,
+            curve_lines,
         ):
             check(checker)
