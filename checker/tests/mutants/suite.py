@@ -11,6 +11,7 @@ from flint import ctx
 
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.certificates import Case, accepted
+from mutants.curves_known import curve_lines
 from mutants.evidence_cases import (
     box_cases,
     form_cases,
@@ -19,6 +20,7 @@ from mutants.evidence_cases import (
     predictive_cases,
 )
 from mutants.graphs_known import graphs
+from mutants.law_values import laws
 from mutants.layer_cases import (
     hidden_cases,
     line_cases,
@@ -61,6 +63,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             sums,
             regions,
             activation_lines,
+            curve_lines,
             steps,
             walks,
             graphs,
@@ -69,5 +72,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
+            laws,
         ):
             check(checker)

@@ -129,8 +129,7 @@ def _activated(layer: Activation, _: Sequence[Tensor], reading: Reading) -> Zono
     """f(z) in slope z + [low, high] on the interval z."""
     (h,) = reading.zonotopes
     z = _known(reading.box)
-    lines = one_slope(layer, z.reshape(len(z.lower), -1))
-    slope, low, high = (part.reshape(z.shape) for part in lines)
+    slope, low, high = one_slope(layer, z)
     center = slope * h.center + (low + high) / 2
     error = slope.abs() * (h.error + 4 * UNIT * (h.reach + h.center.abs()))
     error = error * (1 + 8 * UNIT) + 4 * UNIT * (center.abs() + low.abs() + high.abs()) + TINY
@@ -140,7 +139,7 @@ def _activated(layer: Activation, _: Sequence[Tensor], reading: Reading) -> Zono
 
 
 def one_slope(layer: Activation, z: Box) -> tuple[Tensor, Tensor, Tensor]:
-    """The upper line's slope [B, n], and the least and the largest of f(z) - slope z over the
+    """The upper line's slope [B, *shape], and the least and the largest of f(z) - slope z over the
     interval, rounded outward."""
     lines = relax(layer, z)
     slope = lines.upper_slope

@@ -6,7 +6,7 @@ linear layer, it can multiply the layer's weights instead,
     W (m ∘ h) + b  =  (W diag(m)) h + b,
 
 and on the way to that layer it passes whatever satisfies f(m ∘ h) = m ∘ f(h) for m >= 0: ReLU,
-leaky ReLU, and pools if it is the same all over a channel.
+leaky and parametric ReLU, and pools if it is the same all over a channel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from bnncert.importers.module import read
 from bnncert.importers.modules import own_parameters
 from bnncert.importers.named import refuse_bayesian
 from bnncert.importers.reading import Dropout, Pick, Reading
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
+from bnncert.model.activations import LeakyReLU, PReLU, ReLU
+from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
 from bnncert.model.network import Network
 from bnncert.posteriors.empirical import Empirical
 
@@ -119,7 +120,7 @@ def _followed(
         elif isinstance(layer, Flatten):
             flat = mask.expand(-1, *network.shape_before(i)).flatten(1)
             found += _followed(dropout, flat, network, network.readers[i + 1])
-        elif isinstance(layer, ReLU | LeakyReLU | AvgPool2d | MaxPool2d):
+        elif isinstance(layer, ReLU | LeakyReLU | PReLU | AvgPool2d | MaxPool2d):
             found += _followed(dropout, mask, network, network.readers[i + 1])
         else:
             raise _refusal(dropout, f"stands before {type(layer).__name__}; put it behind")

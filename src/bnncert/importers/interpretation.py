@@ -40,6 +40,7 @@ from bnncert.importers.values import (
     Divergence,
     FirstSizeError,
     Held,
+    NeedsShapeError,
     Place,
     Refused,
     UnreadableError,
@@ -89,7 +90,8 @@ class Interpreter:
         inplace = name.endswith("_") and not name.startswith("__")
         name = name.rstrip("_") if inplace else name
         arguments, options = self.taken(node.args), self.taken(node.kwargs)
-        inplace |= options.pop("inplace", False) is True or name in ASSIGNING
+        last = arguments[-1:] == (True,) and (name in FUNCTIONS or name in PLACED)
+        inplace |= last or options.pop("inplace", False) is True or name in ASSIGNING
         if inplace:
             arguments = _mapped(arguments, _copied)
         call = Call(name, place, compute, arguments, options, aten)
@@ -174,14 +176,14 @@ class Interpreter:
             return _unsized_module(module, place)
         if isinstance(module, NORMS):
             return self._normalised(module, place, x)
-        return self.drawing.entrywise(activation_of(module), x)
+        return self.drawing.entrywise(activation_of(module, x.shape), x)
 
     def _normalised(self, module: nn.BatchNorm1d | nn.BatchNorm2d, place: Place, x: At) -> At:
         dimensions = (3,) if isinstance(module, nn.BatchNorm2d) else (1, 2)
+        if module.training:
+            raise UnreadableError("is set to training, not evaluation")
         if len(x.shape) not in dimensions:
             raise UnreadableError(f"does not take shape {x.shape}")
-        if module.training:
-            raise UnreadableError("stays in training: its output depends on the batch")
         mean, variance, weight, bias = (
             None if value is None else self.held(place.named(name), value)
             for name in ("running_mean", "running_var", "weight", "bias")
@@ -199,6 +201,8 @@ def _tried(
         return replace(refused[0], instead=None)
     try:
         return call()
+    except NeedsShapeError:
+        raise
     except UnreadableError as error:
         return Refused(InputError(f"{place} {error}"), elsewhere=error.elsewhere)
     except InputError as error:
@@ -243,7 +247,7 @@ def _operated(drawing: Drawing, call: Call) -> object:
         plain, plainly = _plain(rest), _plain(options)
         return moved(drawing, lambda numbers: call.compute(numbers, *plain, **plainly), x)
     if name in FUNCTIONS:
-        return drawing.entrywise(activation_called(name, *rest, **options), x)
+        return drawing.entrywise(activation_called(name, x.shape, *rest, **options), x)
     operation = (ATEN.get(name) if call.aten else None) or OPERATIONS.get(name, PLACED.get(name))
     if operation is None:
         raise UnreadableError(why_not(name))
@@ -327,9 +331,9 @@ def _unsized_module(module: nn.Module, place: Place) -> Unsized:
     return Unsized()
 
 
-def _image_first(place: Place) -> InputError:
-    return InputError(f"{place} comes first: give input_shape=(channels, height, width)")
+def _image_first(place: Place) -> NeedsShapeError:
+    return NeedsShapeError(f"{place} comes first: give input_shape=(channels, height, width)")
 
 
-def needs_shape(place: Place) -> InputError:
-    return InputError(f"{place} depends on the shape of the input; give input_shape=...")
+def needs_shape(place: Place) -> NeedsShapeError:
+    return NeedsShapeError(f"{place} depends on the shape of the input; give input_shape=...")

@@ -98,8 +98,7 @@ def _drawn(module: nn.Module, shape: Shape, cast: Cast, output: Pick) -> tuple[D
         refused = refused or value.error
         if not value.elsewhere:
             break
-    assert refused is not None
-    raise refused
+    raise refused or _nothing()
 
 
 def _drawing(module: nn.Module, shape: Shape, cast: Cast) -> Drawing:

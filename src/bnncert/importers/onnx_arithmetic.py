@@ -34,10 +34,13 @@ from bnncert.importers.onnx_nodes import (
     spread,
     tensor,
 )
-from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation, Hardtanh, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.curves import ELU, GELU, HardSwish, Mish, Softplus, Softsign
 from bnncert.model.layers import Shape
 
 SLOPE = float(np.float32(0.01))  # a single float, as attributes are
+SELU_ALPHA = float(np.float32(1.6732632))
+SELU_GAMMA = float(np.float32(1.050701))
 PRODUCT = "a product of two tensors that depend on the input is not supported"
 FARTHEST = 3.4028234663852886e38  # of float32: an end of older clips that is none
 
@@ -209,9 +212,11 @@ def _clip(node: Node) -> Wire:
 
 
 def _clipped(wire: Wire, low: float, high: float) -> Wire:
-    """min(max(z, low), high): max(z - low, 0) + low, then the same upside down."""
-    if low > high:
+    """min(max(z, low), high); with one end only a ReLU, max(z - low, 0) + low, or upside down."""
+    if not low <= high:
         raise InputError(f"the ends {low} and {high} are in the wrong order")
+    if -FARTHEST < low < high < FARTHEST:
+        return _activated(wire, Hardtanh(low, high))
     if low > -FARTHEST:
         risen = _activated(_shifted(wire, Constant(np.asarray(-low))), ReLU())
         wire = _shifted(risen, Constant(np.asarray(low)))
@@ -229,11 +234,31 @@ def _hard_sigmoid(node: Node) -> Wire:
     return _clipped(_shifted(stretched, Constant(np.asarray(given["beta"]))), 0.0, 1.0)
 
 
+def _selu(node: Node) -> Wire:
+    """γ ELU_α(z)"""
+    given = node.options(alpha=SELU_ALPHA, gamma=SELU_GAMMA)
+    return _scaled(_activated(node.wire(), ELU(float(given["alpha"]))), float(given["gamma"]))
+
+
+def _elu(node: Node) -> Activation:
+    return ELU(float(node.options(alpha=1.0)["alpha"]))
+
+
+def _gelu(node: Node) -> Activation:
+    return GELU(node.options(approximate=b"none")["approximate"].decode())
+
+
 # One entry for every operator that is a layer as it stands.
 ACTIVATIONS: dict[str, Callable[[Node], Activation]] = {
     "Relu": _plain(ReLU()),
     "Sigmoid": _plain(Sigmoid()),
     "Tanh": _plain(Tanh()),
+    "Elu": _elu,
+    "Gelu": _gelu,
+    "HardSwish": _plain(HardSwish()),
+    "Mish": _plain(Mish()),
+    "Softplus": _plain(Softplus()),
+    "Softsign": _plain(Softsign()),
 }
 ARITHMETIC: dict[str, Rule] = {
     "Add": _sum,
@@ -249,5 +274,6 @@ ARITHMETIC: dict[str, Rule] = {
     "PRelu": _prelu,
     "Clip": _clip,
     "HardSigmoid": _hard_sigmoid,
+    "Selu": _selu,
     **dict.fromkeys(ACTIVATIONS, _activation),
 }

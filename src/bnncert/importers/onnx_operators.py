@@ -26,8 +26,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("Not", "And", "Or", "Where", "ArgMax", "ArgMin", "TopK", "Hardmax"), JUMPS),
     **dict.fromkeys(("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh"), CURVED),
     **dict.fromkeys(("Pow", "Exp", "Log", "Sqrt", "Reciprocal", "Erf"), CURVED),
-    **dict.fromkeys(("Elu", "Selu", "Celu", "Softplus", "Softsign"), CURVED),
-    **dict.fromkeys(("Gelu", "HardSwish", "Mish", "Swish"), CURVED),
+    **dict.fromkeys(("Celu", "Swish"), CURVED),
     **dict.fromkeys(
         ("ConvTranspose", "Resize", "Upsample", "DepthToSpace", "MaxUnpool"), UPSAMPLED
     ),

@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bnncert.importers.activations import FUNCTIONS
 from bnncert.importers.moving import MOVES
 from bnncert.importers.operations import ATEN, OPERATIONS, PLACED
-from bnncert.model.activations import LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Hardtanh, LeakyReLU, PReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.curves import ELU, GELU, SELU, HardSwish, Mish, SiLU, Softplus, Softsign
 from bnncert.model.layers import MaxPool2d
 from bnncert.model.network import Network
 
@@ -32,7 +33,6 @@ WITHIN = frozenset((
     "baddbmm", "bmm", "convolution", "copy", "dot", "expand_as", "matmul", "mm", "mv",
     "native_batch_norm", "native_channel_shuffle", "positive", "pow", "sqrt", "square", "view_as",
 ))  # fmt: skip
-KNOWN = frozenset((*FUNCTIONS, *MOVES, *OPERATIONS, *PLACED, *ATEN)) | WITHIN
 # These look at shapes alone, or overwrite what was there.
 BLIND = frozenset((
     "bernoulli", "empty_like", "exponential", "fill", "full_like", "new_empty", "new_full",
@@ -44,18 +44,30 @@ SIZED = frozenset(
     ("_unique2", "bincount", "masked_select", "nonzero", "unique_consecutive", "unique_dim")
 )
 EXACT = (torch.float32, torch.float64)
-# Operators that are not linear, by the layers that they are read as.
+# Operators that are not linear, by the layers that they are read as. A SELU is an ELU to torch, and
+# of a Softsign what it bends is the absolute value.
 BENT: dict[str, type] = {
     "relu": ReLU,
     "leaky_relu": LeakyReLU,
+    "_prelu_kernel": PReLU,
+    "hardtanh": Hardtanh,
     "tanh": Tanh,
     "sigmoid": Sigmoid,
+    "gelu": GELU,
+    "silu": SiLU,
+    "mish": Mish,
+    "softplus": Softplus,
+    "elu": ELU,
+    "hardswish": HardSwish,
+    "abs": Softsign,
     **dict.fromkeys(
         ("adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool1d", "max_pool2d",
          "max_pool2d_with_indices"),
         MaxPool2d,
     ),
 }  # fmt: skip
+KINDS: dict[type, type] = {kind: kind for kind in BENT.values()} | {SELU: ELU}
+KNOWN = frozenset((*FUNCTIONS, *MOVES, *OPERATIONS, *PLACED, *ATEN, *BENT)) | WITHIN
 
 
 @dataclass(frozen=True)
@@ -84,8 +96,8 @@ def bent_entries(network: Network, inputs: int) -> Counter[type]:
     inputs."""
     found = Counter[type]()
     for layer, shape in zip(network.layers, network.shapes[1:], strict=True):
-        if type(layer) in BENT.values():
-            found[type(layer)] += inputs * math.prod(shape)
+        if type(layer) in KINDS:
+            found[KINDS[type(layer)]] += inputs * math.prod(shape)
     return found
 
 
