@@ -102,6 +102,12 @@ class Named:
             raise InputError(
                 f"the network has no parameter {unknown[0]!r}; it has {', '.join(self.shapes)}"
             )
+        fixed = sorted(values.keys() & self.reading.fixed)
+        if fixed:
+            raise InputError(
+                f"{fixed[0]!r} is in a sum or product too, where it is certain; leave its values "
+                "out, or use two parameters"
+            )
         first = tuple(next(iter(values.values())).shape[:leading]) if values else (0,) * leading
         for name, value in values.items():
             if tuple(value.shape) != (*first, *self.shapes[name]):

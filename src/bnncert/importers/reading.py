@@ -79,7 +79,8 @@ class Reading:
 
     dropouts: those that the network leaves out. cast: how the tensors of the module are taken,
     those of what was folded too. tied: tensors that several parameters take their values from.
-    pick: which of the module's outputs it is, where it has several.
+    pick: which of the module's outputs it is, where it has several. fixed: tensors that are also in
+    a sum or product, where they keep the values that they had when the module was read.
     """
 
     network: Network
@@ -88,6 +89,7 @@ class Reading:
     cast: Cast = exact
     tied: frozenset[str] = frozenset()
     pick: Pick = None
+    fixed: frozenset[str] = frozenset()
 
     @property
     def spreads(self) -> list[str]:
