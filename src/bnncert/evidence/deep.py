@@ -23,7 +23,7 @@ class Deep:
     caps [K]: of the first layer's activations. ends [J, 4]: between which the second layer's means
     (0, 1) and variances (2, 3) stay, and tilts [J, 4] that show it. capped [n]: neurons of the
     second layer with caps of their own, ceilings [n], and tails [n, 3], (α, a, b) that show those.
-    scales [R]: λ of every row. majorants [R, J, 5]: (α, a, b, β, μ). centers [R, K], curvatures
+    scales [R]: λ of every row. majorants [R, J, 4]: (α, a, b, β). centers [R, K], curvatures
     [R, K] and powers [R]: h⁰, κ and p.
     """
 

@@ -8,7 +8,7 @@ a quadratic majorant there, and `products` bounds what is left. See docs/wide-tw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from bnncert.evidence.concentration import Proof
 from bnncert.evidence.deep import Deep
 from bnncert.laws.ends import Ends, Second, beyond, find
-from bnncert.laws.majorants import Factors, Majorants, choose
+from bnncert.laws.majorants import Factors, Majorants, choose, lifted
 from bnncert.laws.moments import Array
 from bnncert.laws.products import Exponent, Inputs, bound
 from bnncert.model.layers import Dense, ReLU
@@ -32,7 +32,8 @@ ENOUGH = 0.1
 DEAD, STIFF = 6e-3, 0.25  # P(z > 0) below which a neuron may be cut off, and λ²s²T from which it is
 CUT = 1e-4  # P(z > ζ) of others that are cut off
 FIRST, STEP = 0.4, 1.45  # λ: of the Gaussian's, and from one try to the next
-TRIES, PASSES, INNER = 6, 3, 3
+TRIES, PASSES, INNER = 6, 4, 2
+PARTS = (1.0, 0.4)
 DECIDED = 1e-3  # failure that is not worth the effort
 ROUNDING = 2.0**-24  # of the failure, relative
 LAYERS = (Dense, ReLU, Dense, ReLU, Dense)
@@ -199,7 +200,7 @@ def _search(setting: Setting, row: Row) -> Found:
             direction = 1 / STEP
         else:
             break
-    return best
+    return _with_levels(setting, row, best)
 
 
 def _at(setting: Setting, row: Row, scale: float, start: Found | None) -> Found:
@@ -212,21 +213,38 @@ def _at(setting: Setting, row: Row, scale: float, start: Found | None) -> Found:
     mean, covariance = _plain(inputs)
     if start is not None and np.isfinite(start.log):
         mean, covariance = _tilt(inputs, second, start.majorants, start.center)
-    constant = -scale * row.offset + scale**2 * row.offset_variance / 2
+    own = -scale * row.offset + scale**2 * row.offset_variance / 2
     for _ in range(PASSES):
-        chosen = choose(factors, setting.known.ends, second.about(mean, covariance))
-        for _ in range(INNER):
-            mean, covariance = _tilt(inputs, second, chosen, mean)
-        level, exponent = _exponent(second, chosen, mean)
-        found = bound(inputs, exponent)
-        if constant + level + found.log < best.log:
-            log = constant + level + found.log
-            best = Found(log, scale, chosen, mean, found.curvature, found.power)
+        new = choose(factors, setting.known.ends, second.about(mean, covariance))
+        tries = [_value(setting, best.majorants.towards(new, part), mean) for part in PARTS[:1 if best.log == np.inf else None]]
+        found = min(tries, key=lambda one: one.log)
+        if not found.log + own < best.log:
+            break
+        best = replace(found, log=found.log + own, scale=scale)
+        mean, covariance = _tilt(inputs, second, best.majorants, best.center)
     return best
 
 
+def _value(setting: Setting, chosen: Majorants, mean: Array) -> Found:
+    """The bound with these majorants, at the mean they tilt h to."""
+    inputs, second = setting.known.inputs, setting.second
+    for _ in range(INNER):
+        mean, _ = _tilt(inputs, second, chosen, mean)
+    level, exponent = _exponent(second, chosen, mean)
+    found = bound(inputs, exponent)
+    return Found(level + found.log, 0.0, chosen, mean, found.curvature, found.power)
+
+
+def _with_levels(setting: Setting, row: Row, found: Found) -> Found:
+    """With majorants that are lifted to be above their factors."""
+    factors = _factors(setting, row, found.scale)
+    high = lifted(factors, setting.known.ends, found.majorants)
+    more = float((high.level - found.majorants.level).sum())
+    return replace(found, log=found.log + more, majorants=high)
+
+
 def _nothing(size: int) -> Majorants:
-    return Majorants(*(np.zeros(size) for _ in range(5)))
+    return Majorants(*(np.zeros(size) for _ in range(4)))
 
 
 def _still(inputs: Inputs) -> tuple[Array, Array, float]:
@@ -245,9 +263,8 @@ def _factors(setting: Setting, row: Row, scale: float) -> Factors:
 def _exponent(second: Second, chosen: Majorants, center: Array) -> tuple[float, Exponent]:
     """Σ_j of the majorants as a function of h, about h⁰ = center."""
     m = second.bias + second.weight @ center
-    off = m - chosen.center
-    level = chosen.level + chosen.slope * m + chosen.bend * off**2 / 2
-    linear = (chosen.slope + chosen.bend * off) @ second.weight
+    level = chosen.level + chosen.slope * m + chosen.bend * m**2 / 2
+    linear = (chosen.slope + chosen.bend * m) @ second.weight
     coupling = (second.weight.T * chosen.bend) @ second.weight
     square = chosen.spread @ second.variance
     constant = float((level + chosen.spread * second.bias_variance / 2).sum())
@@ -272,7 +289,7 @@ def _tilt(
 def _evidence(bounded: float, setting: Setting, found: list[Found]) -> Deep:
     known = setting.known
     majorants = [
-        np.stack([m.level, m.slope, m.spread, m.bend, m.center], -1)
+        np.stack([m.level, m.slope, m.spread, m.bend], -1)
         for m in (one.majorants for one in found)
     ]
     scales = [one.scale if one.log < 0 else 0.0 for one in found]

@@ -11,12 +11,12 @@ and alike below, and for T_j.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from bnncert.laws.majorants import Majorants, Moments, Tails, choose
+from bnncert.laws.majorants import Majorants, Moments, Tails, choose, lifted
 from bnncert.laws.moments import Array
 from bnncert.laws.products import Inputs
 
@@ -84,19 +84,31 @@ def _end(inputs: Inputs, a: Array, b: Array, unit: Array, level: float) -> tuple
 
 def beyond(known: Ends, second: Second, ceiling: Array) -> tuple[Array, Majorants]:
     """P(z_j > ζ_j) by neuron, on the ends, from above: the exponential moment of one majorant."""
-    inputs = known.inputs
-    a, b = np.zeros_like(second.bias), np.zeros_like(second.bias)
-    best, kept = np.full(len(a), np.inf), None
+    inputs, tails = known.inputs, Tails(ceiling)
+    a = _markov(inputs, second, ceiling)
+    zero = np.zeros_like(a)
+    chosen = kept = Majorants(zero, a, a * a, zero)
+    best = np.full(len(a), np.inf)
     for _ in range(PASSES):
-        about = _about(inputs, second, a, b)
-        chosen = choose(Tails(ceiling), known.ends, about, bent=False)
+        chosen = lifted(tails, known.ends, chosen)
         a, b = chosen.slope, chosen.spread
         moments = inputs.log_moment(a[:, None] * second.weight, b[:, None] * second.variance)
         value = chosen.level + a * second.bias + b * second.bias_variance / 2 + moments.sum(1)
-        kept = chosen if kept is None else _better(value < best, chosen, kept)
+        kept = _better(value < best, chosen, kept)
         best = np.minimum(best, value)
-    assert kept is not None
-    return np.exp(best), kept
+        chosen = choose(tails, known.ends, _about(inputs, second, a, b), bent=False)
+    return np.exp(np.minimum(best, 0)), kept
+
+
+def _markov(inputs: Inputs, second: Second, ceiling: Array) -> Array:
+    """θ for which E exp(θ(z - ζ)) is least, of those tried."""
+    about = second.about(inputs.tilted(0 * inputs.mean, 0 * inputs.mean)[0], np.diag(inputs.variance))
+    tilts = TILTS[..., 0] / np.sqrt(about.variance + about.spread)
+    wide = tilts[..., None]
+    moments = inputs.log_moment(wide * second.weight, wide**2 * second.variance).sum(-1)
+    own = tilts * (second.bias - ceiling) + tilts**2 * second.bias_variance / 2
+    best: Array = tilts[(moments + own).argmin(0), np.arange(len(ceiling))]
+    return best
 
 
 def _about(inputs: Inputs, second: Second, a: Array, b: Array) -> Moments:
@@ -108,5 +120,5 @@ def _about(inputs: Inputs, second: Second, a: Array, b: Array) -> Moments:
 
 
 def _better(where: Array, new: Majorants, old: Majorants) -> Majorants:
-    names = ("level", "slope", "spread", "bend", "center")
-    return Majorants(*(np.where(where, getattr(new, n), getattr(old, n)) for n in names))
+    pairs = ((getattr(new, f.name), getattr(old, f.name)) for f in fields(new))
+    return Majorants(*(np.where(where, one, other) for one, other in pairs))

@@ -4,21 +4,25 @@ Given the first layer, z ~ N(m, T), and with a row's weight N(v, s²) the neuron
 
     G(m, T) = Φ(-m/√T) + E[exp(bz + cz²/2); 0 < z <= ζ],   b = -λv, c = λ²s²,
 
-bounded on a rectangle by log G <= α + am + ½BT + ½β(m - μ)².
+bounded on a rectangle by log G <= α + am + ½BT + ½βm², β >= 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from bnncert.laws.moments import Array, log_positive
 from bnncert.laws.programs import solve
 
-SHAPE = (21, 6)  # of the grid on which majorants are chosen
+SHAPE = (25, 5)  # of the grid on which majorants are chosen
 FINE = (81, 21)  # and of that on which they are lifted
+CUT = (7, 4)  # and of that within a cell that needs it
 SLACK = 1e-6  # of α
 
 
@@ -47,6 +51,9 @@ class Tails:
         return found
 
 
+Part = TypeVar("Part", Factors, Tails, "Majorants", Factors | Tails)
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """What m and T are about, by neuron: the mean and variance of m, the mean of T."""
@@ -58,28 +65,30 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Majorants:
-    """α, a, B, β and μ by neuron."""
+    """α, a, B and β by neuron."""
 
     level: Array
     slope: Array
     spread: Array
     bend: Array
-    center: Array
 
     def at(self, m: Array, t: Array) -> Array:
         """Of m and T [J, ...], without α."""
-        a, b, beta, mu = (
-            _wide(x, m.ndim) for x in (self.slope, self.spread, self.bend, self.center)
-        )
-        found: Array = a * m + b * t / 2 + beta * (m - mu) ** 2 / 2
+        a, b, beta = (_wide(x, m.ndim) for x in (self.slope, self.spread, self.bend))
+        found: Array = a * m + b * t / 2 + beta * m**2 / 2
         return found
+
+    def towards(self, other: Majorants, part: float) -> Majorants:
+        """On the way to another, which is a majorant too."""
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return Majorants(*(one + part * (two - one) for one, two in pairs))
 
 
 def choose(
     factors: Factors | Tails, ends: Array, about: Moments, bent: bool = True
 ) -> Majorants:
-    """Least on average where the moments are, and above log G on a grid over `ends` [J, 4]; then
-    lifted to be above it everywhere."""
+    """Least on average where the moments are, and above log G on a grid over `ends` [J, 4]: what
+    `lifted` makes a bound."""
     m, t = (x.reshape(len(ends), -1) for x in _grid(ends, SHAPE))
     center = np.clip(about.mean, ends[:, 0], ends[:, 1])
     unit = np.sqrt(about.variance)
@@ -88,19 +97,37 @@ def choose(
     rows = np.stack([np.ones_like(u), u, t / middle[:, None], u * u if bent else 0 * u], -1)
     cost = np.broadcast_to([1.0, 0.0, 1.0, float(bent)], (len(ends), 4))
     free = np.array([-np.inf, -np.inf, -np.inf, 0.0])
-    y = solve(rows, factors.log(m, t), cost, free)
+    values = factors.log(m, t)
+    y = solve(rows, values, cost, free)
     bend = np.maximum(2 * y[:, 3] / unit**2, 0) if bent else np.zeros(len(ends))
-    chosen = Majorants(np.zeros(len(ends)), y[:, 1] / unit, 2 * y[:, 2] / middle, bend, center)
-    return _lifted(factors, ends, chosen)
+    slope = y[:, 1] / unit - bend * center
+    chosen = Majorants(np.zeros(len(ends)), slope, 2 * y[:, 2] / middle, bend)
+    return replace(chosen, level=(values - chosen.at(m, t)).max(1))
 
 
-def _lifted(factors: Factors | Tails, ends: Array, chosen: Majorants) -> Majorants:
-    """With the least α that is known to do.
+def lifted(factors: Factors | Tails, ends: Array, chosen: Majorants) -> Majorants:
+    """With the least α that is known to do: cells that might ask for more than their corners show
+    are cut into smaller ones."""
+    m, t = _grid(ends, FINE)
+    needed, shown = _needed(factors, chosen, m, t)
+    least = shown.max((1, 2))
+    neuron, i, k = np.nonzero(needed > least[:, None, None])
+    if len(neuron):
+        cells = np.stack([m[neuron, i, k], m[neuron, i + 1, k], t[neuron, i, k], t[neuron, i, k + 1]])
+        finer = _grid(cells.T, CUT)
+        again, _ = _needed(_of(factors, neuron), _of(chosen, neuron), *finer)
+        np.maximum.at(least, neuron, again.max((1, 2)))
+    return replace(chosen, level=least + SLACK)
+
+
+def _needed(
+    factors: Factors | Tails, chosen: Majorants, m: Array, t: Array
+) -> tuple[Array, Array]:
+    """By cell what α must be, and what its corners ask for.
 
     In q = m/T and P = 1/T the function log ∫ ψ exp(qz - Pz²/2) dz is convex, so on a cell log G is
     below the interpolation of its corners, linear in m and in P, and the terms of the remainder.
     """
-    m, t = _grid(ends, FINE)
     excess = factors.log(m, t) - chosen.at(m, t)
     corners = np.maximum(excess[:, 1:], excess[:, :-1])
     highest = np.maximum(corners[..., 1:], corners[..., :-1])
@@ -108,9 +135,12 @@ def _lifted(factors: Factors | Tails, ends: Array, chosen: Majorants) -> Majoran
     step = (m[:, 1:, :1] - m[:, :-1, :1]) ** 2 / 8
     ratio = (far / near - 1) ** 2
     bend, spread = chosen.bend[:, None, None], np.maximum(chosen.spread, 0)[:, None, None]
-    remainder = (1 / near + bend) * step + ratio / 16 + spread * ratio * far / 8
-    level = (highest + remainder).max((1, 2)) + SLACK
-    return Majorants(level, chosen.slope, chosen.spread, chosen.bend, chosen.center)
+    return highest + (1 / near + bend) * step + ratio / 16 + spread * ratio * far / 8, highest
+
+
+def _of(parts: Part, chosen: NDArray[np.int64]) -> Part:
+    """Of these neurons, one by one."""
+    return replace(parts, **{f.name: getattr(parts, f.name)[chosen] for f in fields(parts)})
 
 
 def _grid(ends: Array, shape: tuple[int, int]) -> tuple[Array, Array]:

@@ -19,10 +19,10 @@ from scipy.special import logsumexp
 from bnncert.laws.moments import Array, log_between, log_moment, tilted
 
 # Between these log f is bounded by chords, in standard deviations of X'; beyond them by its slope.
-HALF = (*np.arange(0, 3, 0.25), *np.arange(3, 9.5, 0.5))
+HALF = (*np.arange(0, 3, 0.25), *np.arange(3, 9, 0.5), *np.arange(9, 16), 16, 18, 20, 24, 28)
 NODES = np.array([*(-x for x in reversed(HALF[1:])), *HALF])
-FACTORS = np.array([1, 1.15, 1.3, 1.5, 1.8, 2.2, 2.8, 3.6, 5, 7, 10])  # of the variance, for κ
-ROUNDS = 3
+FACTORS = np.array([1, 1.15, 1.3, 1.5, 1.8, 2.2, 2.8, 3.6, 5, 7, 10, 16])  # of the variance, for κ
+ROUNDS = 4
 LARGEST = 0.98  # eigenvalue of √κ C √κ
 MARGIN = 1 + 2.0**-20  # of p
 
