@@ -15,6 +15,8 @@ from bnncert.concentration.upper import refute
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Component, Proof, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
+from bnncert.evidence.deep import Deep
+from bnncert.laws.deep import improve
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome
@@ -98,6 +100,8 @@ class Concentration:
         else:
             proofs = prove(problem, posterior, self.effort)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
+        better = improve(problem, posterior, [one.proof for one in found])
+        found = [replace(one, proof=proof) for one, proof in zip(found, better, strict=True)]
         return found if self.upper else [replace(one, refutation=None) for one in found]
 
     def _refined(
@@ -169,7 +173,7 @@ class Concentration:
 class _Found:
     """What is known of one component for one input, and how many bounds it took."""
 
-    proof: Proof
+    proof: Proof | Deep
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
@@ -99,7 +100,7 @@ class Refutation:
     upper: float
     point: Tensor
     row: int
-    proof: Proof
+    proof: Proof | Deep
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class Component:
     """A component of the posterior, its weight and what is proved of it."""
 
     weight: float
-    lower: Proof
+    lower: Proof | Deep
     upper: Refutation | None
 
 
@@ -123,11 +124,11 @@ def write(found: Concentration) -> Written:
     entries = []
     for c, component in enumerate(found.components):
         entry: dict[str, Any] = {WEIGHT: component.weight.hex()}
-        entry[LOWER] = _write_divided(component.lower, f"c{c}.", tensors)
+        entry[LOWER] = _write_proof(component.lower, f"c{c}.", tensors)
         entry[UPPER] = None
         if component.upper is not None:
             tensors[f"c{c}.{POINT}"] = component.upper.point.clone()
-            failure = _write_divided(component.upper.proof, f"c{c}.{UPPER}.", tensors)
+            failure = _write_proof(component.upper.proof, f"c{c}.{UPPER}.", tensors)
             entry[UPPER] = {ROW: component.upper.row, FAILURE: failure}
         entries.append(entry)
     return Written(KIND, {COMPONENTS: entries}, tensors)
@@ -136,14 +137,25 @@ def write(found: Concentration) -> Written:
 def read(value: Any, tensors: Tensors) -> Concentration:
     components = []
     for c, entry in enumerate(value[COMPONENTS]):
-        lower = _read_divided(entry[LOWER], f"c{c}.", tensors)
+        lower = _read_proof(entry[LOWER], f"c{c}.", tensors)
         upper = None
         if entry[UPPER]:
-            proof = _read_divided(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
+            proof = _read_proof(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
             point = tensors[f"c{c}.{POINT}"]
             upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
         components.append(Component(float.fromhex(entry[WEIGHT]), lower, upper))
     return Concentration(tuple(components))
+
+
+def _write_proof(proof: Proof | Deep, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    if isinstance(proof, Deep):
+        return write_deep(proof, prefix, tensors)
+    return _write_divided(proof, prefix, tensors)
+
+
+def _read_proof(value: Any, prefix: str, tensors: Tensors) -> Proof | Deep:
+    read_one = read_deep if DEEP in value else _read_divided
+    return read_one(value, prefix, tensors)
 
 
 def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ a quadratic majorant there, and `products` bounds what is left. See docs/wide-tw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,34 +77,29 @@ class Found:
     power: float
 
 
-def improve(problem: Problem, posterior: Gaussian, proofs: list[Proof]) -> list[Proof | Deep]:
+def improve(
+    problem: Problem, posterior: Gaussian, proofs: Sequence[Proof | Deep]
+) -> list[Proof | Deep]:
     """For every input the better of its proof and the bound here, where that speaks of it."""
-    if not applies(problem.network, posterior):
+    if not isinstance(posterior, Normal) or not applies(problem.network):
         return list(proofs)
-    return [
-        proof
-        if 1 - proof.bound < DECIDED
-        else max(_proofs(problem[i : i + 1], posterior, proof), key=lambda one: one.bound)
-        for i, proof in enumerate(proofs)
-    ]
-
-
-def applies(network: Network, posterior: Gaussian) -> bool:
-    """Whether this is a chain of two hidden ReLU layers, with noise on every weight that matters."""
-    chain = network.reads == tuple((k,) for k in range(len(network.layers)))
-    kinds = tuple(type(layer) for layer in network.layers)
-    return chain and kinds == LAYERS and isinstance(posterior, Normal)
-
-
-def _proofs(problem: Problem, posterior: Gaussian, proof: Proof) -> list[Proof | Deep]:
     region = problem.specification.region
-    if not bool((region.box.lower == region.box.upper).all()):
-        return [proof]
-    found = prove(problem, posterior)
-    return [proof] if found is None else [proof, found]
+    points = (region.box.lower == region.box.upper).flatten(1).all(1).tolist()
+    better = list(proofs)
+    for i, proof in enumerate(proofs):
+        if points[i] and 1 - proof.bound >= DECIDED:
+            found = prove(problem[i : i + 1], posterior)
+            better[i] = found if found is not None and found.bound > proof.bound else proof
+    return better
 
 
-def prove(problem: Problem, posterior: Gaussian) -> Deep | None:
+def applies(network: Network) -> bool:
+    """Whether this is a chain of two hidden ReLU layers."""
+    chain = network.reads == tuple((k,) for k in range(len(network.layers)))
+    return chain and tuple(type(layer) for layer in network.layers) == LAYERS
+
+
+def prove(problem: Problem, posterior: Normal) -> Deep | None:
     """The bound for one input whose region is a point; None where it says nothing."""
     mean, variance, second, rows = _laws(problem, posterior)
     if not ((variance > 0).all() and (second.bias_variance > 0).all()):
@@ -121,10 +117,10 @@ def prove(problem: Problem, posterior: Gaussian) -> Deep | None:
     return best
 
 
-def _laws(problem: Problem, posterior: Gaussian) -> tuple[Array, Array, Second, list[Row]]:
+def _laws(problem: Problem, posterior: Normal) -> tuple[Array, Array, Second, list[Row]]:
     """Of the first layer's z, the second layer, and the rows."""
     means, noise = (_matrices(problem.network, part) for part in (posterior.mean, posterior.std))
-    x = problem.specification.region.center.double().cpu().numpy().reshape(-1)
+    x = problem.specification.region.box.lower.double().cpu().numpy().reshape(-1)
     (w0, b0), (w1, b1), (w2, b2) = means
     (s0, t0), (s1, t1), (s2, t2) = ((w**2, b**2) for w, b in noise)
     rows = problem.specification.rows[0].double().cpu().numpy()

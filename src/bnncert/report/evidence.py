@@ -11,6 +11,7 @@ from bnncert.evidence import boxes, concentration, networks
 from bnncert.evidence.boxes import Boxes, Growth
 from bnncert.evidence.certificate import Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Refutation
+from bnncert.evidence.deep import Deep
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.written import Tensors
 
@@ -106,9 +107,14 @@ def _concentration(value: Any, tensors: Tensors) -> list[str]:
     return words
 
 
-def _lower(proof: Proof) -> str:
+def _lower(proof: Proof | Deep) -> str:
     if not proof.bound > 0:
         return "No lower bound above 0 was found."
+    if isinstance(proof, Deep):
+        return (
+            f"With probability at least {proof.bound!r} every output row is positive at the input, "
+            "by exponential moments of both hidden layers."
+        )
     if proof.cut is not None:
         return (
             f"The region is cut into {_parts(proof)} parts, each with a proof; "

@@ -12,6 +12,8 @@ from typing import Any
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.deep import Deep, deep_failure, laws
+from bnncert_check.evidence.deep import read_deep
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
@@ -30,14 +32,14 @@ class Refutation:
 
     row: int
     point: Array
-    proof: Proof
+    proof: Proof | Deep
 
 
 @dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
-    lower: Divided
+    lower: Divided | Deep
     upper: Refutation | None
 
 
@@ -65,7 +67,11 @@ class Concentration:
 
 
 def _failure(
-    found: Divided, question: Question, region: Region, model: Model, posterior: Posterior
+    found: Divided | Deep,
+    question: Question,
+    region: Region,
+    model: Model,
+    posterior: Posterior,
 ) -> arb:
     """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which
     share the cut.
@@ -74,11 +80,26 @@ def _failure(
     """
     if region.is_empty:
         return arb(0)
-    if isinstance(found, Proof):
-        return failure(model, posterior, region, question.rows, question.offsets, found)
+    if not isinstance(found, Cut):
+        return _of_rows(found, model, posterior, region, question.rows, question.offsets)
     below, above = _halves(found, region)
     first = _failure(found.below, question, below, model, posterior)
     return first + _failure(found.above, question, above, model, posterior)
+
+
+def _of_rows(
+    found: Proof | Deep,
+    model: Model,
+    posterior: Posterior,
+    region: Region,
+    rows: Array,
+    offsets: Array,
+) -> arb:
+    if isinstance(found, Proof):
+        return failure(model, posterior, region, rows, offsets, found)
+    if not (region.lower == region.upper).all():
+        raise CannotCheck("unsupported", "a proof for two layers speaks of a point alone")
+    return deep_failure(laws(model.network, posterior, region.lower), rows, offsets, found)
 
 
 def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
@@ -93,7 +114,8 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
     point, row = require_point(found.point, question), slice(found.row, found.row + 1)
     rows, offsets = -question.rows[row], -question.offsets[row]
-    return arb(min(upper_float(failure(model, posterior, point, rows, offsets, found.proof)), 1.0))
+    failing = _of_rows(found.proof, model, posterior, point, rows, offsets)
+    return arb(min(upper_float(failing), 1.0))
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
@@ -117,14 +139,20 @@ def _part(
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
     asked = Asked(model, component.posterior, len(question.rows), tensors)
-    lower = read_divided(entry["lower"], f"c{i}.", asked)
+    read_lower = read_deep if _is_deep(entry["lower"]) else read_divided
+    lower = read_lower(entry["lower"], f"c{i}.", asked)
     if entry["upper"] is None:
         return Part(lower, None)
     upper = members(entry["upper"], f"the upper bound of component {i}", ("row", "failure"))
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
-    proof = read_probability(upper["failure"], f"c{i}.upper.", replace(asked, rows=1))
+    read_upper = read_deep if _is_deep(upper["failure"]) else read_probability
+    proof = read_upper(upper["failure"], f"c{i}.upper.", replace(asked, rows=1))
     return Part(lower, Refutation(row, point, proof))
+
+
+def _is_deep(value: Any) -> bool:
+    return type(value) is dict and "two_layers" in value
 
 
 def require_weight(value: Any, component: Component, i: int) -> None:
