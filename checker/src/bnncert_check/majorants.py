@@ -8,12 +8,12 @@ Pz²/2) dz is convex: along q for every P, and along P for every m. So on a cell
 
 the terms of K bound what m²P/2 + βm²/2, ½ log P and BT/2 differ from their interpolations, linear in
 m and in P. At the corners W = G exp(-α - am - ...) is compared with 1 - K <= exp(-K), in float64
-with all roundings charged; cells that do not pass are cut into four.
+with all roundings charged; cells that do not pass are cut in two.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TypeAlias
 
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from bnncert_check.arithmetic import BITS, Array, up
 from bnncert_check.tails import LAST_NODE, normal_tails_down, normal_tails_up
 
-FIRST = (16, 4)  # cells of a rectangle, along m and T
-DEPTH = 8  # times that a cell is halved both ways
+FIRST = (24, 6)  # cells of a rectangle, along m and T
+DEPTH = 20  # times that a cell is halved
 MOST = 3_000_000  # cells that are open at once
 CHARGED = 2.0**-40  # relative: hundreds of roundings, of arguments and of what is made of them
 STEPS = 64  # of the exponential's table, between powers of 2
@@ -57,59 +57,92 @@ class Factors:
 
 def hold(factors: Factors, ends: Ends, above: Majorants) -> NDArray[np.bool_]:
     """For every neuron whether its majorant is proved above log G on its whole rectangle."""
-    neuron, cells = _first_cells(ends)
+    cells = _first_cells(ends)
+    cells = replace(cells, ratios=_corners(factors, above, cells))
     proved = np.ones(len(ends), bool)
     for _ in range(DEPTH):
-        corners = _corners(factors, above, neuron, cells)
-        proved[neuron[~(corners <= 1)]] = False
-        left = ~(corners <= 1 - _remainder(above, neuron, cells)) & proved[neuron]
-        neuron, cells = neuron[left], cells[left]
-        if 4 * len(cells) > MOST:
+        highest = np.max(cells.ratios, axis=1)  # numpy's maximum: NaN stays
+        proved[cells.neuron[~(highest <= 1)]] = False
+        along, across = _remainders(above, cells)
+        known = highest <= 1 - (along + across) * (1 + CHARGED)
+        left = ~known & proved[cells.neuron]
+        cells = _of(cells, left)
+        if 2 * len(cells.neuron) > MOST:
             break
-        neuron, cells = np.tile(neuron, 4), _quarters(cells)
-    proved[neuron] = False
+        cells = _halves(factors, above, cells, (along > across)[left])
+    proved[cells.neuron] = False
     return proved
 
 
-def _first_cells(ends: Ends) -> tuple[NDArray[np.int64], Array]:
+@dataclass(frozen=True)
+class _Cells:
+    """Neurons [n], rectangles [n, 4], and W at (m1, T1), (m1, T2), (m2, T1), (m2, T2)."""
+
+    neuron: NDArray[np.int64]
+    ends: Ends
+    ratios: Array
+
+
+def _of(cells: _Cells, chosen: NDArray[np.bool_]) -> _Cells:
+    return _Cells(cells.neuron[chosen], cells.ends[chosen], cells.ratios[chosen])
+
+
+def _first_cells(ends: Ends) -> _Cells:
     along, across = (np.linspace(0, 1, count + 1) for count in FIRST)
     low, high, near, far = ends.T[..., None]
     m = np.clip(low + (high - low) * along, low, high)
     t = np.clip(near * (far / near) ** across, near, far)
-    m[:, 0], m[:, -1], t[:, 0], t[:, -1] = *ends.T[:2], *ends.T[2:]
+    m[:, 0], m[:, -1], t[:, 0], t[:, -1] = ends.T
     shape = (len(ends), *FIRST)
     sides = (m[:, :-1, None], m[:, 1:, None], t[:, None, :-1], t[:, None, 1:])
-    cells = np.stack([np.broadcast_to(side, shape) for side in sides], -1)
-    neuron = np.broadcast_to(np.arange(len(ends))[:, None, None], shape)
-    return neuron.reshape(-1), cells.reshape(-1, 4)
+    cells = np.stack([np.broadcast_to(side, shape) for side in sides], -1).reshape(-1, 4)
+    neuron = np.broadcast_to(np.arange(len(ends))[:, None, None], shape).reshape(-1)
+    return _Cells(neuron, cells, np.zeros_like(cells))
 
 
-def _quarters(cells: Array) -> Array:
-    low, high, near, far = cells.T
-    m = np.clip(low / 2 + high / 2, low, high)
-    t = np.clip(np.sqrt(near) * np.sqrt(far), near, far)
-    parts = [(a, b, c, d) for a, b in ((low, m), (m, high)) for c, d in ((near, t), (t, far))]
-    return np.concatenate([np.stack(part, -1) for part in parts])
+def _corners(factors: Factors, above: Majorants, cells: _Cells) -> Array:
+    low, high, near, far = cells.ends.T
+    pairs = ((m, t) for m in (low, high) for t in (near, far))
+    return np.stack([_ratios(factors, above, cells.neuron, m, t) for m, t in pairs], -1)
 
 
-def _remainder(above: Majorants, neuron: NDArray[np.int64], cells: Array) -> Array:
-    """K, rounded up."""
-    low, high, near, far = cells.T
-    ratio = ((far - near) / near) ** 2
-    along = (1 / near + above.bend[neuron]) * (high - low) ** 2 / 8
-    across = ratio / 16 + np.maximum(above.spread[neuron], 0) * ratio * far / 8
-    return np.asarray((along + across) * (1 + CHARGED))
-
-
-def _corners(
-    factors: Factors, above: Majorants, neuron: NDArray[np.int64], cells: Array
+def _ratios(
+    factors: Factors, above: Majorants, neuron: NDArray[np.int64], m: Array, t: Array
 ) -> Array:
-    """The largest W of a cell's corners, from above."""
-    low, high, near, far = cells.T
     own = Factors(factors.b[neuron], factors.c[neuron], factors.ceiling[neuron], factors.tail)
     over = Majorants(*(getattr(above, field.name)[neuron] for field in fields(above)))
-    pairs = ((m, t) for m in (low, high) for t in (near, far))
-    return np.asarray(np.max([ratio_up(own, over, m, t) for m, t in pairs], axis=0))
+    return ratio_up(own, over, m, t)
+
+
+def _halves(
+    factors: Factors, above: Majorants, cells: _Cells, along: NDArray[np.bool_]
+) -> _Cells:
+    """Each in two, along m or across."""
+    first, second = _of(cells, along), _of(cells, ~along)
+    low, high, near, far = first.ends.T
+    m = np.clip(low / 2 + high / 2, low, high)
+    w = first.ratios.T
+    at = [_ratios(factors, above, first.neuron, m, t) for t in (near, far)]
+    parts = [(first.neuron, (low, m, near, far), (w[0], w[1], *at))]
+    parts += [(first.neuron, (m, high, near, far), (*at, w[2], w[3]))]
+    low, high, near, far = second.ends.T
+    t = np.clip(np.sqrt(near) * np.sqrt(far), near, far)
+    w = second.ratios.T
+    at = [_ratios(factors, above, second.neuron, m, t) for m in (low, high)]
+    parts += [(second.neuron, (low, high, near, t), (w[0], at[0], w[2], at[1]))]
+    parts += [(second.neuron, (low, high, t, far), (at[0], w[1], at[1], w[3]))]
+    neurons, ends, ratios = zip(*parts, strict=True)
+    stacked = (np.concatenate([np.stack(part, -1) for part in of]) for of in (ends, ratios))
+    return _Cells(np.concatenate(neurons), *stacked)
+
+
+def _remainders(above: Majorants, cells: _Cells) -> tuple[Array, Array]:
+    """K in two parts: what interpolation may miss along m, and across."""
+    low, high, near, far = cells.ends.T
+    ratio = ((far - near) / near) ** 2
+    along = (1 / near + above.bend[cells.neuron]) * (high - low) ** 2 / 8
+    across = ratio / 16 + np.maximum(above.spread[cells.neuron], 0) * ratio * far / 8
+    return along, across
 
 
 def ratio_up(factors: Factors, above: Majorants, m: Array, t: Array) -> Array:

@@ -100,8 +100,9 @@ class Concentration:
         else:
             proofs = prove(problem, posterior, self.effort)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
-        better = improve(problem, posterior, [one.proof for one in found])
-        found = [replace(one, proof=proof) for one, proof in zip(found, better, strict=True)]
+        if self.effort:
+            better = improve(problem, posterior, [one.proof for one in found])
+            found = [replace(one, proof=proof) for one, proof in zip(found, better, strict=True)]
         return found if self.upper else [replace(one, refutation=None) for one in found]
 
     def _refined(

@@ -23,7 +23,7 @@ from bnncert.laws.programs import solve
 SHAPE = (25, 5)  # of the grid on which majorants are chosen
 FINE = (81, 21)  # and of that on which they are lifted
 CUT = (7, 4)  # and of that within a cell that needs it
-SLACK = 1e-4  # of α
+SLACK = 3e-4  # of α
 
 
 @dataclass(frozen=True, eq=False)
