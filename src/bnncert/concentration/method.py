@@ -12,11 +12,11 @@ from bnncert.concentration.bisection import LOW, bisect
 from bnncert.concentration.proof import prove
 from bnncert.concentration.refine import Limits, Refined, refine
 from bnncert.concentration.upper import refute
+from bnncert.deep.search import improve
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Component, Proof, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
 from bnncert.evidence.deep import Deep
-from bnncert.laws.deep import improve
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome

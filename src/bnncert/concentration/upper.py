@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bnncert.attack import pgd, project
 from bnncert.concentration.proof import prove
+from bnncert.deep.search import improve
 from bnncert.evidence.concentration import Refutation
-from bnncert.laws.deep import improve
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
 from bnncert.numerics.batching import in_batches

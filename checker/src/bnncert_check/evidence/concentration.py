@@ -12,7 +12,7 @@ from typing import Any
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
-from bnncert_check.deep import Deep, deep_failure, laws
+from bnncert_check.deep.rows import Deep, deep_failure, laws
 from bnncert_check.evidence.deep import read_deep
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability

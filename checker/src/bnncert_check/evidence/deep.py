@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.deep import Deep, is_deep
+from bnncert_check.deep.rows import Deep, is_deep
 from bnncert_check.evidence.proof import Asked
 from bnncert_check.grammar import Tensors, exact, flag, members
 from bnncert_check.verdict import CannotCheck, Rejected

@@ -6,8 +6,8 @@ Pz²/2) dz is convex: along q for every P, and along P for every m. So on a cell
     log G - (α + am + BT/2 + βm²/2) <= largest of the corners + K,
     K = (1/T1 + β) (m2 - m1)²/8 + ρ²/16 + B⁺ ρ² T2/8,    ρ = (T2 - T1)/T1:
 
-the terms of K bound what m²P/2 + βm²/2, ½ log P and BT/2 differ from their interpolations, linear in
-m and in P. At the corners W = G exp(-α - am - ...) is compared with 1 - K <= exp(-K), in float64
+the terms of K bound what m²P/2 + βm²/2, ½ log P and BT/2 differ from their interpolations, linear
+in m and in P. At the corners W = G exp(-α - am - ...) is compared with 1 - K <= exp(-K), in float64
 with all roundings charged; cells that do not pass are cut in two.
 """
 
@@ -114,9 +114,7 @@ def _ratios(
     return ratio_up(own, over, m, t)
 
 
-def _halves(
-    factors: Factors, above: Majorants, cells: _Cells, along: NDArray[np.bool_]
-) -> _Cells:
+def _halves(factors: Factors, above: Majorants, cells: _Cells, along: NDArray[np.bool_]) -> _Cells:
     """Each in two, along m or across."""
     first, second = _of(cells, along), _of(cells, ~along)
     low, high, near, far = first.ends.T
@@ -180,12 +178,12 @@ def _positive(factors: Factors, m: Array, t: Array, less: Array, size: Array) ->
 
 
 def _weighted_tail(z: Array, reach: Array, exponent: Array, size: Array) -> Array:
-    """Q(z) exp(exponent) from above, where z is off by CHARGED · reach and the exponent by CHARGED ·
-    size; far out by Q(z) <= φ(z)/z."""
+    """Q(z) exp(exponent) from above, where z is off by CHARGED · reach and the exponent by
+    CHARGED · size; far out by Q(z) <= φ(z)/z."""
     z, exponent = z - CHARGED * (1 + reach), exponent + CHARGED * (1 + size)
     inner = _tails_up(np.minimum(z, LAST_NODE)) * exp_up(exponent)
     far = np.maximum(z, LAST_NODE)
-    outer = exp_up(exponent - far * far / 2 * (1 - CHARGED)) / (2.5 * far)
+    outer = exp_up(exponent - far * far / 2 * (1 - CHARGED)) / (2.5066 * far)
     return up(np.where(z > LAST_NODE, outer, inner) * (1 + CHARGED))
 
 
@@ -202,12 +200,16 @@ def _tails_down(z: Array) -> Array:
 def exp_up(x: Array) -> Array:
     """exp from above: 2^(n/STEPS) of a table times a polynomial of what is left, |r| < 2^-7; its
     error and all roundings are below CHARGED (1 + |x|)/2 relatively. Infinite for large x."""
-    found = _exp(np.minimum(x, LARGEST)) * (1 + CHARGED * (1 + np.abs(np.clip(x, -LARGEST, LARGEST))))
+    found = _exp(np.minimum(x, LARGEST)) * (
+        1 + CHARGED * (1 + np.abs(np.clip(x, -LARGEST, LARGEST)))
+    )
     return np.where(x > LARGEST, np.inf, found)
 
 
 def exp_down(x: Array) -> Array:
-    found = _exp(np.minimum(x, LARGEST)) * (1 - CHARGED * (1 + np.abs(np.clip(x, -LARGEST, LARGEST))))
+    found = _exp(np.minimum(x, LARGEST)) * (
+        1 - CHARGED * (1 + np.abs(np.clip(x, -LARGEST, LARGEST)))
+    )
     return np.where(x < -LARGEST, 0.0, found)
 
 

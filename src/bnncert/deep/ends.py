@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from bnncert.laws.majorants import Majorants, Moments, Tails, choose, lifted
-from bnncert.laws.moments import Array
-from bnncert.laws.products import Inputs
+from bnncert.deep.majorants import Majorants, Moments, Tails, choose, lifted
+from bnncert.deep.moments import Array
+from bnncert.deep.products import Inputs
 
 TILTS = np.geomspace(0.2, 25, 28)[:, None, None]  # tried, in units of one over a deviation
 SHRUNK = 1 - 2.0**-40
@@ -102,7 +102,9 @@ def beyond(known: Ends, second: Second, ceiling: Array) -> tuple[Array, Majorant
 
 def _markov(inputs: Inputs, second: Second, ceiling: Array) -> Array:
     """θ for which E exp(θ(z - ζ)) is least, of those tried."""
-    about = second.about(inputs.tilted(0 * inputs.mean, 0 * inputs.mean)[0], np.diag(inputs.variance))
+    about = second.about(
+        inputs.tilted(0 * inputs.mean, 0 * inputs.mean)[0], np.diag(inputs.variance)
+    )
     tilts = TILTS[..., 0] / np.sqrt(about.variance + about.spread)
     wide = tilts[..., None]
     moments = inputs.log_moment(wide * second.weight, wide**2 * second.variance).sum(-1)

@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import ndtr
 from torch import Tensor
 
+from bnncert.deep.ends import Ends, Second, beyond, find
+from bnncert.deep.majorants import Factors, Majorants, choose, lifted
+from bnncert.deep.moments import Array
+from bnncert.deep.products import Exponent, Inputs, bound
 from bnncert.evidence.concentration import Proof
 from bnncert.evidence.deep import Deep
-from bnncert.laws.ends import Ends, Second, beyond, find
-from bnncert.laws.majorants import Factors, Majorants, choose, lifted
-from bnncert.laws.moments import Array
-from bnncert.laws.products import Exponent, Inputs, bound
 from bnncert.model.layers import Dense, ReLU
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
@@ -60,7 +61,7 @@ class Setting:
     known: Ends
     second: Second
     ceiling: Array
-    capped: Array
+    capped: NDArray[np.int64]
     tails: Array
     charge: float
 
@@ -154,8 +155,10 @@ def _setting(known: Ends, second: Second, rows: list[Row]) -> Setting:
     ceiling = np.where(off, 0.0, np.where(cut, np.maximum(high, 0), np.inf))
     over, shown = beyond(known, second, np.where(cut, ceiling, 0.0))
     charge = float(alive[off].sum() + over[cut].sum())
-    capped = np.flatnonzero(off | cut)
-    pick = [np.where(off, getattr(dead, n), getattr(shown, n)) for n in ("level", "slope", "spread")]
+    capped = np.flatnonzero(off | cut).astype(np.int64)
+    pick = [
+        np.where(off, getattr(dead, n), getattr(shown, n)) for n in ("level", "slope", "spread")
+    ]
     tails = np.stack(pick, 1)[capped]
     return Setting(known, second, ceiling, capped, tails, known.charge + charge)
 
@@ -212,7 +215,10 @@ def _at(setting: Setting, row: Row, scale: float, start: Found | None) -> Found:
     own = -scale * row.offset + scale**2 * row.offset_variance / 2
     for _ in range(PASSES):
         new = choose(factors, setting.known.ends, second.about(mean, covariance))
-        tries = [_value(setting, best.majorants.towards(new, part), mean) for part in PARTS[:1 if best.log == np.inf else None]]
+        tries = [
+            _value(setting, best.majorants.towards(new, part), mean)
+            for part in PARTS[: 1 if best.log == np.inf else None]
+        ]
         found = min(tries, key=lambda one: one.log)
         if not found.log + own < best.log:
             break
@@ -267,9 +273,7 @@ def _exponent(second: Second, chosen: Majorants, center: Array) -> tuple[float, 
     return constant, Exponent(linear, square, coupling, center)
 
 
-def _tilt(
-    inputs: Inputs, second: Second, chosen: Majorants, center: Array
-) -> tuple[Array, Array]:
+def _tilt(inputs: Inputs, second: Second, chosen: Majorants, center: Array) -> tuple[Array, Array]:
     """Mean and covariance of h under the majorants' tilt, nearly: a step of Newton's method."""
     _, exponent = _exponent(second, chosen, center)
     mean, variance = inputs.tilted(exponent.linear, exponent.square)
@@ -285,8 +289,7 @@ def _tilt(
 def _evidence(bounded: float, setting: Setting, found: list[Found]) -> Deep:
     known = setting.known
     majorants = [
-        np.stack([m.level, m.slope, m.spread, m.bend], -1)
-        for m in (one.majorants for one in found)
+        np.stack([m.level, m.slope, m.spread, m.bend], -1) for m in (one.majorants for one in found)
     ]
     scales = [one.scale if one.log < 0 else 0.0 for one in found]
     return Deep(

@@ -2,7 +2,7 @@
 above.
 
 C is positive semidefinite, so exp(½δᵀCδ) = E exp(X·δ) with X ~ N(0, C). With
-f_k(x) = E exp((A_k + x)δ_k + B_k h_k²/2), f̃_k = f_k exp(-κ_k x²/2) and C' = (I - Cκ)⁻¹C the moment is
+f_k(x) = E exp((A_k + x)δ_k + B_k h_k²/2), f̃_k = f_k exp(-κ_k x²/2), C' = (I - Cκ)⁻¹C the moment is
 
     det(I - Cκ)^{-1/2} E Π f̃_k(X'_k),   X' ~ N(0, C'),
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from bnncert.laws.moments import Array, log_between, log_moment, tilted
+from bnncert.deep.moments import Array, log_between, log_moment, tilted
 
 # Between these log f is bounded by chords, in standard deviations of X'; beyond them by its slope.
 HALF = (*np.arange(0, 3, 0.25), *np.arange(3, 9, 0.5), *np.arange(9, 16), 16, 18, 20, 24, 28)
@@ -132,4 +132,5 @@ def _cheapest(
     widths = np.log(np.gradient(NODES))[:, None] - NODES[:, None] ** 2 / 2
     left = logsumexp(power * (values - squares) + widths, axis=1) / power
     best = (left + tried * scale**2 / 2).argmin(0)
-    return tried[best, np.arange(len(variance))]
+    found: Array = tried[best, np.arange(len(variance))]
+    return found

@@ -45,10 +45,9 @@ def moment(z: Gaussian, a: arb, b: arb, cap: arb) -> arb:
     return off + positive(z, a, b, cap) if cap > 0 else off
 
 
-def between(lower: arb, upper: arb | None) -> arb:
-    """P(lower < Z <= upper), by the tails on the side where they are small."""
-    if upper is None:
-        return normal_tail(lower)
-    if lower > 0:
-        return normal_tail(lower) - normal_tail(upper)
-    return normal_tail(-upper) - normal_tail(-lower)
+def between(lower: arb | None, upper: arb | None) -> arb:
+    """P(lower < Z <= upper), by the tails on the side where they are small; None: no such end."""
+    if lower is None or (upper is not None and not lower > 0):
+        below = arb(0) if lower is None else normal_tail(-lower)
+        return (arb(1) if upper is None else normal_tail(-upper)) - below
+    return normal_tail(lower) - (arb(0) if upper is None else normal_tail(upper))

@@ -54,9 +54,7 @@ def log_moment(mean: Array, variance: Array, a: Array, b: Array, cap: Array) -> 
     return found
 
 
-def tilted(
-    mean: Array, variance: Array, a: Array, b: Array, cap: Array
-) -> tuple[Array, Array]:
+def tilted(mean: Array, variance: Array, a: Array, b: Array, cap: Array) -> tuple[Array, Array]:
     """Mean and variance of h under the law tilted by exp(ah + bh²/2), nearly: by differences."""
     step = 1e-3 / np.sqrt(variance)
     at = [log_moment(mean, variance, a + s * step, b, cap) for s in (-1, 0, 1)]

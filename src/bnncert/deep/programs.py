@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bnncert.laws.moments import Array
+from bnncert.deep.moments import Array
 
 LARGEST = 1e4  # of a variable
 STEPS = 80

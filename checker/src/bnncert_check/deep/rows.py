@@ -1,7 +1,7 @@
 """Two hidden layers at a point: an upper bound of the probability that some row is not positive.
 
-With h = relu(z), z_k ~ N(m_k, v_k) the first layer, z_j ~ N(m_j, T_j) given h in the second, m_j = c_j
-+ U_j·h, T_j = r_j² + Σ s_jk² h_k², and a row M = β + Σ v_j relu(z_j):
+With h = relu(z), z_k ~ N(m_k, v_k) the first layer, z_j ~ N(m_j, T_j) given h in the second,
+m_j = c_j + U_j·h, T_j = r_j² + Σ s_jk² h_k², and a row M = β + Σ v_j relu(z_j):
 
     P(M <= 0) <= P(h, m, T or z leave their ends)
                + exp(-λ E β + λ² Var β/2) E_h Π_j E[exp(-λ v̄_j z⁺ + λ² Var v_j (z⁺)²/2)],
@@ -18,12 +18,12 @@ from flint import arb, arb_mat
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
+from bnncert_check.deep.majorants import Factors, Majorants, hold
+from bnncert_check.deep.products import Exponent, expectation
+from bnncert_check.deep.rectified import Gaussian, moment
 from bnncert_check.layers import Activation
-from bnncert_check.majorants import Factors, Majorants, hold
 from bnncert_check.model import Posterior
 from bnncert_check.network import Network
-from bnncert_check.products import Exponent, expectation
-from bnncert_check.rectified import Gaussian, moment
 from bnncert_check.tails import normal_tail
 from bnncert_check.weighted import Dense
 
@@ -128,9 +128,7 @@ def _limits(found: Laws, chosen: Deep) -> arb:
     return total + _tails(found, chosen)
 
 
-def _leaves(
-    found: Laws, chosen: Deep, which: tuple[int, int], end: float, tilt: float
-) -> arb:
+def _leaves(found: Laws, chosen: Deep, which: tuple[int, int], end: float, tilt: float) -> arb:
     """P(h <= H, and the end does not hold) by Markov's inequality; T_j >= r_j² holds anyway."""
     j, side = which
     sign, theta = (1 if side % 2 else -1), arb(tilt)
@@ -179,9 +177,7 @@ def _row(found: Laws, row: Array, offset: float, chosen: Deep, r: int) -> arb:
     own = scale * scale * variances[-1] / 2 - scale * (means[-1] + offset)
     level, exponent = _exponent(found, majorants, chosen.centers[r])
     curvature, power = chosen.curvatures[r], float(chosen.powers[r])
-    return (own + level).exp() * expectation(
-        found.first, chosen.caps, exponent, curvature, power
-    )
+    return (own + level).exp() * expectation(found.first, chosen.caps, exponent, curvature, power)
 
 
 def _row_law(found: Laws, row: Array) -> tuple[list[arb], list[arb]]:
@@ -222,5 +218,5 @@ def _exponent(found: Laws, majorants: Majorants, center: Array) -> tuple[arb, Ex
         for j, bend in enumerate(majorants.bend.tolist())
     ]
     coupling = found.weight.transpose() * arb_mat(bent)
-    parts = ([matrix[0, k] for k in range(size)] for matrix in (linear, square))
-    return level, Exponent(*parts, center, coupling)
+    a, b = ([matrix[0, k] for k in range(size)] for matrix in (linear, square))
+    return level, Exponent(a, b, center, coupling)

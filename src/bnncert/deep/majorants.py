@@ -10,15 +10,14 @@ bounded on a rectangle by log G <= α + am + ½BT + ½βm², β >= 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from bnncert.laws.moments import Array, log_positive
-from bnncert.laws.programs import solve
+from bnncert.deep.moments import Array, log_positive
+from bnncert.deep.programs import solve
 
 SHAPE = (25, 5)  # of the grid on which majorants are chosen
 FINE = (81, 21)  # and of that on which they are lifted
@@ -84,9 +83,7 @@ class Majorants:
         return Majorants(*(one + part * (two - one) for one, two in pairs))
 
 
-def choose(
-    factors: Factors | Tails, ends: Array, about: Moments, bent: bool = True
-) -> Majorants:
+def choose(factors: Factors | Tails, ends: Array, about: Moments, bent: bool = True) -> Majorants:
     """Least on average where the moments are, and above log G on a grid over `ends` [J, 4]: what
     `lifted` makes a bound."""
     m, t = (x.reshape(len(ends), -1) for x in _grid(ends, SHAPE))
@@ -113,16 +110,16 @@ def lifted(factors: Factors | Tails, ends: Array, chosen: Majorants) -> Majorant
     least = shown.max((1, 2))
     neuron, i, k = np.nonzero(needed > least[:, None, None])
     if len(neuron):
-        cells = np.stack([m[neuron, i, k], m[neuron, i + 1, k], t[neuron, i, k], t[neuron, i, k + 1]])
+        cells = np.stack(
+            [m[neuron, i, k], m[neuron, i + 1, k], t[neuron, i, k], t[neuron, i, k + 1]]
+        )
         finer = _grid(cells.T, CUT)
         again, _ = _needed(_of(factors, neuron), _of(chosen, neuron), *finer)
         np.maximum.at(least, neuron, again.max((1, 2)))
     return replace(chosen, level=least + SLACK)
 
 
-def _needed(
-    factors: Factors | Tails, chosen: Majorants, m: Array, t: Array
-) -> tuple[Array, Array]:
+def _needed(factors: Factors | Tails, chosen: Majorants, m: Array, t: Array) -> tuple[Array, Array]:
     """By cell what α must be, and what its corners ask for.
 
     In q = m/T and P = 1/T the function log ∫ ψ exp(qz - Pz²/2) dz is convex, so on a cell log G is

@@ -18,7 +18,7 @@ import numpy as np
 from flint import arb, arb_mat
 
 from bnncert_check.arithmetic import UNIT, Array
-from bnncert_check.rectified import Gaussian, between, moment
+from bnncert_check.deep.rectified import Gaussian, between, moment
 
 # Between these log f is bounded by chords, in standard deviations of X'; beyond them by its slope.
 HALF = [*(k / 4 for k in range(12)), *(k / 2 for k in range(6, 18)), *range(9, 17), 18, 20, 24, 28]
@@ -51,7 +51,9 @@ def expectation(
         return arb("nan")
     total = 1 / left.det().sqrt()
     for k, z in enumerate(inputs):
-        one = _Factor(z, arb(caps[k]), exponent.linear[k], exponent.square[k], arb(exponent.center[k]))
+        one = _Factor(
+            z, arb(caps[k]), exponent.linear[k], exponent.square[k], arb(exponent.center[k])
+        )
         total *= _root_of_moment(one, bent[k], arb(power), scales[k])
     return total
 
@@ -110,14 +112,10 @@ def _piece(
     stiff: arb,
 ) -> arb:
     """√stiff ∫ exp(p(value + slope (z - at)) - stiff z²/2) / √(2π) dz between the ends."""
-    low, high = ends
     shift, root = power * slope / stiff, stiff.sqrt()
     exponent = power * (value - slope * at) + power * slope * shift / 2
-    if low is None:
-        mass = between((shift - high) * root, None)
-    else:
-        mass = between((low - shift) * root, None if high is None else (high - shift) * root)
-    return exponent.exp() * mass
+    low, high = (None if end is None else (end - shift) * root for end in ends)
+    return exponent.exp() * between(low, high)
 
 
 def is_positive(matrix: arb_mat) -> bool:

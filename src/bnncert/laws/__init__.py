@@ -1,1 +1,0 @@
-"""Laws of neurons: what is known of a network's values without relaxing them."""
