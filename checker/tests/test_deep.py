@@ -192,9 +192,7 @@ def test_what_it_does_not_speak_of(made: Path, tmp_path: Path, case: str) -> Non
 def exact_moment(m: float, v: float, a: float, b: float, cap: float) -> mpmath.mpf:
     s = mpmath.sqrt(v)
     points = [0, cap / 4, cap / 2, cap]
-    inside = mpmath.quad(
-        lambda z: mpmath.exp(a * z + b * z * z / 2) * mpmath.npdf(z, m, s), points
-    )
+    inside = mpmath.quad(lambda z: mpmath.exp(a * z + b * z * z / 2) * mpmath.npdf(z, m, s), points)
     return mpmath.ncdf(-m / s) + (inside if cap > 0 else 0)
 
 
@@ -253,9 +251,7 @@ def exact_factor(m: float, t: float, b: float, c: float, ceiling: float, tail: b
         return float(mpmath.ncdf((m - ceiling) / s))
     top = min(ceiling, max(m, 0) + 14 * s + abs(b) * t)
     points = [top * k / 12 for k in range(13)]
-    inside = mpmath.quad(
-        lambda z: mpmath.exp(b * z + c * z * z / 2) * mpmath.npdf(z, m, s), points
-    )
+    inside = mpmath.quad(lambda z: mpmath.exp(b * z + c * z * z / 2) * mpmath.npdf(z, m, s), points)
     return float(mpmath.ncdf(-m / s) + (inside if top > 0 else 0))
 
 

@@ -11,6 +11,7 @@ from flint import ctx
 
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.certificates import Case, accepted
+from mutants.deep_known import deep
 from mutants.evidence_cases import (
     box_cases,
     form_cases,
@@ -69,5 +70,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
+            deep,
         ):
             check(checker)

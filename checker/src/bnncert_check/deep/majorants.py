@@ -188,13 +188,16 @@ def _weighted_tail(z: Array, reach: Array, exponent: Array, size: Array) -> Arra
 
 
 def _tails_up(z: Array) -> Array:
-    size = np.abs(z)
-    return np.where(z < 0, up(1 - normal_tails_down(size)), normal_tails_up(size))
+    """Q(z) from above; NaN stays."""
+    size = np.where(np.isnan(z), 0.0, np.abs(z))
+    found = np.where(z < 0, up(1 - normal_tails_down(size)), normal_tails_up(size))
+    return np.where(np.isnan(z), np.nan, found)
 
 
 def _tails_down(z: Array) -> Array:
-    size = np.abs(z)
-    return np.where(z < 0, 1 - normal_tails_up(size), normal_tails_down(size)) * (1 - CHARGED)
+    size = np.where(np.isnan(z), 0.0, np.abs(z))
+    found = np.where(z < 0, 1 - normal_tails_up(size), normal_tails_down(size))
+    return np.where(np.isnan(z), np.nan, found * (1 - CHARGED))
 
 
 def exp_up(x: Array) -> Array:
