@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bnncert.attack import pgd, project
 from bnncert.concentration.proof import prove
+from bnncert.deep.search import improve
 from bnncert.evidence.concentration import Refutation
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
@@ -59,7 +60,8 @@ def _refute(
     at_points = Specification(
         ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen)
     )
-    proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
+    there = Problem(problem.network, posterior, at_points)
+    proofs = improve(there, posterior, prove(there, posterior, effort=0))
     stored = points.cpu()
     names = rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):
