@@ -76,6 +76,11 @@ def by_a_flag(m: Any, x: Tensor) -> Tensor:
     return m.a(x) if m.mean.sum() > 0 else m.b(x)
 
 
+def in_place_by_position(m: Any, x: Tensor) -> Tensor:
+    y = m.a(x)
+    return torch.nn.functional.leaky_relu(y, 0.5, True) - 2 * y
+
+
 VECTORS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "sum": (lambda m, x: m.b(torch.relu(m.a(x))) + x, ["Dense", "ReLU", "Dense", "Add"]),
     "several": (
@@ -90,6 +95,7 @@ VECTORS: dict[str, tuple[Callable[[Any, Tensor], Any], list[str]]] = {
     "in place": (in_place, ["Dense", "ReLU", "Dense", "Add"]),
     "in place, sum": (in_place_sum, ["Dense", "Dense", "Add", "Add"]),
     "in place, method": (in_place_method, ["Dense", "ReLU", "Scale", "Add"]),
+    "in place, by position": (in_place_by_position, ["Dense", "LeakyReLU", "Scale", "Add"]),
     "standardised": (lambda m, x: m.a((x - 0.3) / 0.4), ["Scale", "Dense"]),
     "by buffers": (lambda m, x: m.a((x - m.mean) / m.mean.sqrt()), ["Scale", "Dense"]),
     "reversed": (lambda m, x: 1 - m.a(-x), ["Scale", "Dense"]),
@@ -273,6 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor], Any], str]] = {
         lambda m, x: functional.scaled_dot_product_attention(m.a(x), x, x),
         "attention multiplies activations",
     ),
+    "trained": (lambda m, x: m.norm.train()(m.a(x)), "norm: BatchNorm1d .* is set to training"),
     "unknown": (lambda m, x: torch.fft.fft(m.a(x)).real, r"fft_fft is not supported; what can"),
 }
 

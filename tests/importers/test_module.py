@@ -12,9 +12,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bnncert import InputError
+from bnncert import InputError, from_torch
 from bnncert.importers.module import read
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
+from bnncert.layers import (
+    ELU,
+    GELU,
+    SELU,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    HardSwish,
+    Hardtanh,
+    LeakyReLU,
+    MaxPool2d,
+    Mish,
+    PReLU,
+    ReLU,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from bnncert.model.layers import Layer
 from modules import assert_same, shaken, values
 from scenarios import uniform
 
@@ -316,3 +336,70 @@ def test_images_need_an_input_shape() -> None:
     for first in (nn.Conv2d(2, 2, 3), nn.AvgPool2d(2)):
         with pytest.raises(InputError, match="input_shape="):
             read(nn.Sequential(first, nn.Flatten(), nn.Linear(math.prod(IMAGE), 2)))
+
+
+ACTIVATIONS: list[tuple[nn.Module, Layer]] = [
+    (nn.GELU(), GELU()),
+    (nn.GELU("tanh"), GELU("tanh")),
+    (nn.SiLU(), SiLU()),
+    (nn.Mish(), Mish()),
+    (nn.Softplus(), Softplus()),
+    (nn.Softplus(2.0, threshold=30), Softplus(2.0)),
+    (nn.ELU(0.5), ELU(0.5)),
+    (nn.SELU(), SELU()),
+    (nn.Hardswish(), HardSwish()),
+    (nn.Softsign(), Softsign()),
+    (nn.ReLU6(), Hardtanh(0, 6)),
+    (nn.Hardtanh(-0.5, 0.25), Hardtanh(-0.5, 0.25)),
+    (nn.PReLU(init=0.125), PReLU(0.125)),
+    (nn.PReLU(4, init=-0.5), PReLU((-0.5,) * 4, (4,))),
+]
+
+
+@pytest.mark.parametrize(("module", "layer"), ACTIVATIONS, ids=str)
+def test_activations_are_read(module: nn.Module, layer: Layer) -> None:
+    """And compared with the module on a random input, by `from_torch` itself."""
+    network, _ = from_torch(nn.Sequential(nn.Linear(3, 4), module, nn.Linear(4, 2)), std=0.1)
+    assert network.layers[1] == layer
+
+
+def test_channels_have_slopes_of_their_own() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 3, 2), nn.PReLU(3), nn.Flatten(), nn.Linear(12, 2))
+    nn.init.normal_(module[1].weight)
+    network, _ = from_torch(module, std=0.1, input_shape=(1, 3, 3))
+    slopes = tuple(module[1].weight.double().tolist())
+    assert network.layers[1] == PReLU(slopes, (3, 1, 1))
+
+
+class Curves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.gelu(self.a(x), approximate="tanh")
+        x = functional.silu(functional.mish(functional.softplus(functional.elu(x, 0.5))))
+        x = functional.hardswish(functional.softsign(functional.relu6(torch.selu(x))))
+        return self.b(functional.hardtanh(functional.gelu(x), -0.5, 0.5))
+
+
+def test_functions_are_read() -> None:
+    network, _ = from_torch(Curves(), std=0.1)
+    assert network.layers[1:-1] == (
+        GELU("tanh"),
+        ELU(0.5),
+        Softplus(),
+        Mish(),
+        SiLU(),
+        SELU(),
+        Hardtanh(0, 6),
+        Softsign(),
+        HardSwish(),
+        GELU(),
+        Hardtanh(-0.5, 0.5),
+    )
+
+
+def test_a_softplus_that_is_cut_off_early_is_refused() -> None:
+    with pytest.raises(InputError, match="threshold=5"):
+        from_torch(nn.Sequential(nn.Linear(2, 2), nn.Softplus(threshold=5)), std=0.1)

@@ -27,14 +27,21 @@ from bnncert.importers.onnx import NEWEST, OLDEST, from_onnx, read_onnx
 from bnncert.importers.onnx_constants import FOLDED
 from bnncert.importers.onnx_operators import OPERATORS
 from bnncert.layers import (
+    ELU,
+    GELU,
     AvgPool2d,
     Conv2d,
     Dense,
     Flatten,
+    HardSwish,
+    Hardtanh,
     LeakyReLU,
     MaxPool2d,
+    Mish,
     ReLU,
     Sigmoid,
+    Softplus,
+    Softsign,
     Tanh,
 )
 from bnncert.results.folder import result_folder
@@ -45,6 +52,7 @@ from onnx_files import (
     B,
     W,
     agree,
+    evaluate,
     export,
     helper,
     node,
@@ -272,7 +280,47 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], tuple[
         (1, 1, 4, 3),
         (LeakyReLU, MaxPool2d, AvgPool2d, Flatten, Dense),
     ),
+    "curves": (
+        [
+            node("MatMul", "x W", "a"),
+            node("Elu", "a", "c", alpha=0.5),
+            node("Softplus", "c", "d"),
+            node("Softsign", "d", "y"),
+        ],
+        {"W": W},
+        (1, 4),
+        (Dense, ELU, Softplus, Softsign),
+    ),
+    "a clip": (
+        [node("MatMul", "x W", "a"), node("Clip", "a low high", "y")],
+        {"W": W, "low": -0.25, "high": 0.5},
+        (1, 4),
+        (Dense, Hardtanh),
+    ),
 }
+
+
+def test_curves_of_later_operator_sets_are_read(tmp_path: Path) -> None:
+    """Which the reference evaluates with constants in float32."""
+    nodes = [
+        node("MatMul", "x W", "a"),
+        node("Gelu", "a", "b"),
+        node("Mish", "b", "c"),
+        node("HardSwish", "c", "d"),
+        node("Gelu", "d", "y", approximate="tanh"),
+    ]
+    file = write(tmp_path / "m.onnx", nodes, {"W": W}, (1, 4), opset=20)
+    network, weights = read_onnx(file)
+    assert network.layers[1:] == (GELU(), Mish(), HardSwish(), GELU("tanh"))
+    x = random_array(1, 4)
+    ours = network.forward(weights, torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(ours, evaluate(file, x), rtol=1e-5, atol=1e-7)
+
+
+def test_a_clip_needs_both_ends(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x W", "a"), node("Clip", "a low", "y")]
+    with pytest.raises(InputError, match="both ends"):
+        read_onnx(write(tmp_path / "m.onnx", nodes, {"W": W, "low": 0.0}, (1, 4)))
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -20,6 +20,7 @@ from mutants.evidence_cases import (
     predictive_cases,
 )
 from mutants.graphs_known import graphs
+from mutants.law_values import laws
 from mutants.layer_cases import (
     hidden_cases,
     line_cases,
@@ -62,7 +63,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             sums,
             regions,
             activation_lines,
-            curve_lines,
             steps,
             walks,
             graphs,
@@ -71,5 +71,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
+            laws,
+            curve_lines,
         ):
             check(checker)

@@ -7,6 +7,7 @@ once, on the CPU, with every spread so small that its weights are their means.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,19 +18,21 @@ from bnncert.errors import InputError
 from bnncert.importers.modules import own_parameters, undisturbed
 from bnncert.importers.reading import Pick, Reading
 from bnncert.importers.values import BATCH
+from bnncert.importers.watching import Seen, Watch, bent_entries
 from bnncert.model.layers import Shape
 
 NO_SPREAD = -100.0  # exp and softplus of it are 4e-44
 # Relative to the outputs; in float64 first, where less hides in rounding, else in what most modules
 # are made for.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
-EACH = 2  # inputs of each kind; in all another number than a forward is traced with
-LARGE = 10.0
+EACH = 2  # inputs of each kind; in all no multiple of the number that a forward is traced with
+SIZES = (1.0, 10.0, 1e2, 1e3, 1e4, 1e5)
 
 
 def check_agreement(module: nn.Module, reading: Reading, center: Tensor) -> None:
     """An `InputError` where the network at `center` and the module at its means differ on random
-    inputs: in [0, 1], of both signs, and large, so that what is cut off somewhere is seen.
+    inputs, 0, in [0, 1], and of both signs in all SIZES, so that what is cut off somewhere is seen;
+    and where the module runs what cannot be read, or what was not.
 
     A module that does not run so (because it needs a GPU, say) is not compared, and a warning says
     so.
@@ -41,7 +44,7 @@ def check_agreement(module: nn.Module, reading: Reading, center: Tensor) -> None
     found, reason = _run(module, x, reading)
     if found is None:
         # As many examples as a forward is traced with: it may be made for no other number.
-        if _run(module, torch.cat([x, x])[:BATCH], reading)[0] is not None:
+        if _run(module, x[:BATCH], reading)[0] is not None:
             raise InputError(
                 f"{type(module).__name__} does not take any number of inputs ({reason})"
             )
@@ -66,6 +69,8 @@ def _run(module: nn.Module, x: Tensor, reading: Reading) -> tuple[tuple[object, 
         try:
             # A copy: a forward may change its input.
             return (_at_means(module, x.to(dtype, copy=True), reading), tolerance), reason
+        except InputError:
+            raise
         except Exception as error:  # the module's own code, run in a way it may not be made for
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return None, reason
@@ -74,8 +79,10 @@ def _run(module: nn.Module, x: Tensor, reading: Reading) -> tuple[tuple[object, 
 def _inputs(shape: Shape) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     options: dict[str, Any] = {"dtype": torch.float64, "generator": generator}
-    signed = torch.randn(2 * EACH, *shape, **options)
-    return torch.cat([torch.rand(EACH, *shape, **options), signed[:EACH], LARGE * signed[EACH:]])
+    zero = torch.zeros(1, *shape, dtype=torch.float64)
+    positive = torch.rand(EACH, *shape, **options)
+    signed = (size * torch.randn(EACH, *shape, **options) for size in SIZES)
+    return torch.cat([zero, positive, *signed])
 
 
 def _close(found: object, expected: Tensor, tolerance: float) -> bool:
@@ -108,7 +115,24 @@ def _at_means(module: nn.Module, x: Tensor, reading: Reading) -> object:
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # the module's own, which say nothing of what is read
-        return _picked(torch.func.functional_call(module, state, (x,)), reading.pick)
+        with Watch(x) as watch:
+            returned = torch.func.functional_call(module, state, (x,))
+        output = _picked(returned, reading.pick)
+    _check_seen(module, watch.seen(output), bent_entries(reading.network, len(x)))
+    return output
+
+
+def _check_seen(module: nn.Module, seen: Seen, read: Counter[type]) -> None:
+    """An `InputError` where the module ran what cannot be read, or what was not."""
+    more = {kind.__name__ for kind in read | seen.bent if read[kind] != seen.bent[kind]}
+    found = [*seen.strange, *sorted(more)]
+    if found:
+        raise InputError(
+            f"{type(module).__name__} computes something else than the layers read from it: on what "
+            f"depends on its input it runs {', '.join(found)} where tracing does not see it (in a "
+            "hook, or a change in place); write what it does into its forward, with torch's and "
+            "Bayesian layers"
+        )
 
 
 def _picked(returned: Any, pick: Pick) -> object:

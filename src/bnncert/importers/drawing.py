@@ -44,6 +44,7 @@ class Entry:
     reads: tuple[int, ...]
     sources: Mapping[str, Source] = field(default_factory=dict)
     bayesian: Bayesian | None = None
+    affine: tuple[Tensor, Tensor] | None = None  # factor and shift of a Scale
     constants: frozenset[str] = frozenset()  # parameters in a sum or product, taken as certain
 
 
@@ -93,7 +94,8 @@ class Drawing:
     ) -> At:
         """factor ∘ x + shift, both of the shape of a Scale that fits the node of x."""
         layer, sources = constant_scale(factor, shift)
-        return self.entrywise(layer, x, sources=sources, constants=used)
+        own = (factor, shift)
+        return self.entrywise(layer, x, sources=sources, affine=own, constants=used)
 
     def mark(self, mark: Mark, x: At) -> At:
         return self._added(Entry(mark, (self.node(x),)), self.shapes[self.node(x)])

@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from bnncert.importers.drawing import Bayesian, Drawing, Entry, Mark, constant_scale
 from bnncert.importers.reading import Dropout, Source
-from bnncert.model.layers import Conv2d, Dense, Layer, Scale, parameter_shapes
+from bnncert.model.layers import Conv2d, Dense, Layer, Scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +42,9 @@ def finished(drawing: Drawing, end: int) -> Finished:
         tuple(tuple(number[resolved[read]] for read in entry.reads) for entry in entries),
         tuple(entry.sources for entry in entries),
         tuple(
-            _dropout(node, nodes, number, resolved, node in normalised)
-            for node in nodes
-            if node not in number
+            _dropout(entry.layer, node, nodes, number, resolved, node in normalised)
+            for node, entry in nodes.items()
+            if isinstance(entry.layer, Mark)
         ),
         tuple(entry.bayesian for entry in entries if entry.bayesian),
         tuple(sorted({name for entry in entries for name in entry.constants})),
@@ -97,14 +95,14 @@ def _alone(nodes: Mapping[int, Entry], readers: Counter[int], node: int) -> tupl
 def _joined(before: Entry, entry: Entry, marked: bool) -> Entry | None:
     """Both as one layer, if the second is made of constants that fit the first."""
     layer = before.layer
-    if not isinstance(entry.layer, Scale) or any(each.name for each in entry.sources.values()):
+    if entry.affine is None or not isinstance(entry.layer, Scale):
         return None
-    factor, shift = (_values(entry, letter) for letter in "Wb")
+    factor, shift = entry.affine
     constants = before.constants | entry.constants
-    if isinstance(layer, Scale) and not marked and not any(s.name for s in before.sources.values()):
-        own, own_shift = (_values(before, letter) for letter in "Wb")
-        scale, sources = constant_scale(factor * own, factor * own_shift + shift)
-        return Entry(scale, before.reads, sources, constants=constants)
+    if before.affine is not None and not marked:
+        own = factor * before.affine[0], factor * before.affine[1] + shift
+        scale, sources = constant_scale(*own)
+        return Entry(scale, before.reads, sources, affine=own, constants=constants)
     if not isinstance(layer, Dense | Conv2d) or any(size > 1 for size in entry.layer.shape[1:]):
         return None
     outputs = layer.outputs if isinstance(layer, Dense) else layer.out_channels
@@ -114,22 +112,14 @@ def _joined(before: Entry, entry: Entry, marked: bool) -> Entry | None:
     return replace(before, layer=replace(layer, bias=True), sources=sources, constants=constants)
 
 
-def _values(entry: Entry, letter: str) -> Tensor:
-    assert isinstance(entry.layer, Scale)
-    value = entry.sources[letter].shift
-    assert value is not None
-    return value.reshape(parameter_shapes(entry.layer)[letter])
-
-
 def _dropout(
+    mark: Mark,
     node: int,
     nodes: Mapping[int, Entry],
     number: Mapping[int, int],
     resolved: Mapping[int, int],
     normalised: bool,
 ) -> Dropout:
-    mark = nodes[node].layer
-    assert isinstance(mark, Mark)
     readers = tuple(number[reader] - 1 for reader in _readers(nodes, node))
     return Dropout(mark.place, mark.kind, mark.p, number[resolved[node]], readers, normalised)
 

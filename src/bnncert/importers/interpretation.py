@@ -32,6 +32,7 @@ from bnncert.importers.operations import (
     OPERATIONS,
     PLACED,
     SHARING,
+    check_exact,
     why_not,
 )
 from bnncert.importers.values import (
@@ -39,6 +40,7 @@ from bnncert.importers.values import (
     Divergence,
     FirstSizeError,
     Held,
+    NeedsShapeError,
     Place,
     Refused,
     UnreadableError,
@@ -88,9 +90,14 @@ class Interpreter:
         inplace = name.endswith("_") and not name.startswith("__")
         name = name.rstrip("_") if inplace else name
         arguments, options = self.taken(node.args), self.taken(node.kwargs)
-        inplace |= options.pop("inplace", False) is True or name in ASSIGNING
+        last = arguments[-1:] == (True,) and (name in FUNCTIONS or name in PLACED)
+        inplace |= last or options.pop("inplace", False) is True or name in ASSIGNING
+        if inplace:
+            arguments = _mapped(arguments, _copied)
         call = Call(name, place, compute, arguments, options, aten)
         value = _tried(place, lambda: called(self.drawing, call), arguments, options)
+        if inplace and self._is_kept(node):
+            value = Refused(InputError(f"{place} changes what the module keeps"))
         self._settle(node, value, inplace, shared=name in MOVES or name in SHARING)
 
     def read_module(self, node: fx.Node, module: nn.Module, place: Place) -> None:
@@ -122,7 +129,9 @@ class Interpreter:
     def held(self, name: str, value: Tensor) -> Held:
         """A parameter, or what else the module keeps."""
         named = name if name in self.parameters else None
-        return Held(self.drawing.taken(value), named, frozenset({named} if named else ()))
+        # What gradients reach and is no parameter was made of some before it was traced.
+        used = {name} if named or value.requires_grad else ()
+        return Held(self.drawing.taken(value), named, frozenset(used))
 
     def _settle(
         self, node: fx.Node, value: object, inplace: bool = False, shared: bool = False
@@ -136,6 +145,11 @@ class Interpreter:
         if inplace:
             self._change(root, self.values[first], value)
         self._storage[node] = root
+
+    def _is_kept(self, node: fx.Node) -> bool:
+        """Whether a change in place lasts until the next call: then no two need be alike."""
+        first = next(iter(node.all_input_nodes), None)
+        return first is not None and self._storage.get(first, first).op == "get_attr"
 
     def _change(self, root: fx.Node, before: object, value: object) -> None:
         """Of all that shares the storage of `root`; other views of it are lost."""
@@ -166,6 +180,8 @@ class Interpreter:
 
     def _normalised(self, module: nn.BatchNorm1d | nn.BatchNorm2d, place: Place, x: At) -> At:
         dimensions = (3,) if isinstance(module, nn.BatchNorm2d) else (1, 2)
+        if module.training:
+            raise UnreadableError("is set to training, not evaluation")
         if len(x.shape) not in dimensions:
             raise UnreadableError(f"does not take shape {x.shape}")
         mean, variance, weight, bias = (
@@ -185,6 +201,8 @@ def _tried(
         return replace(refused[0], instead=None)
     try:
         return call()
+    except NeedsShapeError:
+        raise
     except UnreadableError as error:
         return Refused(InputError(f"{place} {error}"), elsewhere=error.elsewhere)
     except InputError as error:
@@ -247,7 +265,8 @@ def _constant(call: Call) -> object:
     held = call.found(Held)
     made_of = frozenset(name for each in held for name in each.made_of)
     if held and call.name in COPYING:
-        return held[0]
+        check_exact(call.arguments, call.options)
+        return held[0] if held[0].value.is_floating_point() else _computed(call, made_of)
     if call.name not in OF_CONSTANTS and call.name not in MOVES:
         if made_of:
             raise UnreadableError(
@@ -255,10 +274,20 @@ def _constant(call: Call) -> object:
                 "remove weight or spectral normalisation, or pruning"
             )
         raise UnreadableError(why_not(call.name))
+    return _computed(call, made_of)
+
+
+def _computed(call: Call, made_of: frozenset[str]) -> object:
+    """By torch itself."""
     found = call.compute(*_plain(call.arguments), **_plain(call.options))
     return _mapped(
         found, lambda each: Held(each, made_of=made_of) if isinstance(each, Tensor) else each
     )
+
+
+def _copied(value: object) -> object:
+    """For a change in place, which the module must not see."""
+    return replace(value, value=value.value.clone()) if isinstance(value, Held) else value
 
 
 def _mapped(values: Any, function: Callable[[Any], Any]) -> Any:
@@ -302,9 +331,9 @@ def _unsized_module(module: nn.Module, place: Place) -> Unsized:
     return Unsized()
 
 
-def _image_first(place: Place) -> InputError:
-    return InputError(f"{place} comes first: give input_shape=(channels, height, width)")
+def _image_first(place: Place) -> NeedsShapeError:
+    return NeedsShapeError(f"{place} comes first: give input_shape=(channels, height, width)")
 
 
-def needs_shape(place: Place) -> InputError:
-    return InputError(f"{place} depends on the shape of the input; give input_shape=...")
+def needs_shape(place: Place) -> NeedsShapeError:
+    return NeedsShapeError(f"{place} depends on the shape of the input; give input_shape=...")

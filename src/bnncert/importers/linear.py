@@ -7,10 +7,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from bnncert.errors import InputError
 from bnncert.importers.drawing import Drawing
 from bnncert.importers.reading import Source
-from bnncert.importers.values import At, FirstSizeError, Held, UnreadableError
+from bnncert.importers.values import At, FirstSizeError, Held, NeedsShapeError, UnreadableError
 from bnncert.model.layers import Conv2d, Dense, Shape
 
 Sources: TypeAlias = Mapping[str, Source]
@@ -153,9 +152,9 @@ def as_sequence(x: At) -> At:
     return At(x.node, (x.shape[0], x.shape[2]))
 
 
-def first_shape(place: str, weights: Shape) -> FirstSizeError | InputError:
+def first_shape(place: str, weights: Shape) -> FirstSizeError | NeedsShapeError:
     """What the first layer with weights tells of the input's shape."""
     if len(weights) == 2:
         return FirstSizeError((weights[1],))
     sizes = "channels, length" if len(weights) == 3 else "channels, height, width"
-    return InputError(f"{place} comes first: give input_shape=({sizes})")
+    return NeedsShapeError(f"{place} comes first: give input_shape=({sizes})")

@@ -50,8 +50,9 @@ def read(
     network = Network(drawing.shapes[0], found.layers, found.reads)
     _announce(found, () if dropout else found.dropouts)
     named = dict(zip(network.parameters, sources, strict=True))
-    tied = _tied(module, sources)
-    return Reading(network, named, found.dropouts, cast, tied, pick)
+    fixed = _fixed(module, sources, found.constants)
+    tied = _tied(module, sources) | fixed
+    return Reading(network, named, found.dropouts, cast, tied, pick, fixed)
 
 
 def _check_loaded(module: nn.Module) -> None:
@@ -97,8 +98,7 @@ def _drawn(module: nn.Module, shape: Shape, cast: Cast, output: Pick) -> tuple[D
         refused = refused or value.error
         if not value.elsewhere:
             break
-    assert refused is not None
-    raise refused
+    raise refused or _nothing()
 
 
 def _drawing(module: nn.Module, shape: Shape, cast: Cast) -> Drawing:
@@ -225,6 +225,16 @@ def _tied(module: nn.Module, sources: Sequence[Source]) -> frozenset[str]:
     twice = {key for key in places if places.count(key) > 1}
     named = (source.name for source in sources if source.name is not None)
     return frozenset(name for name in named if id(tensors[name]) in twice)
+
+
+def _fixed(
+    module: nn.Module, sources: Sequence[Source], constants: Sequence[str]
+) -> frozenset[str]:
+    """Names of tensors that stand in a layer and in a sum or product."""
+    tensors = own_parameters(module)
+    certain = {id(tensors[name]) for name in constants if name in tensors}
+    named = (source.name for source in sources if source.name is not None)
+    return frozenset(name for name in named if id(tensors[name]) in certain)
 
 
 def _announce(found: Finished, left_out: Sequence[Dropout]) -> None:

@@ -50,8 +50,12 @@ class Named:
 
     def low_rank(self, mean: Values, std: Values, factor: Values) -> LowRankNormal:
         """mean + std∘ξ + factor η; the factor's tensors are [rank, *shape]."""
-        along = self.reading.directions(self._filled(factor, 1))
+        along = self.reading.directions(self._filled(factor, 1), factor.keys())
         return LowRankNormal(self._means(mean, 0), self._stds(std), along.mT.contiguous())
+
+    def rows(self, random: Collection[str]) -> int:
+        """The weights that a factor has rows for where those parameters share noise."""
+        return sum(math.prod(source.shape) for source in self.reading.from_first(random).values())
 
     def samples(self, values: Values) -> Tensor:
         """Draws [S, *shape] of the parameters as draws [S, size] of the flat vector."""
@@ -97,6 +101,12 @@ class Named:
         if unknown:
             raise InputError(
                 f"the network has no parameter {unknown[0]!r}; it has {', '.join(self.shapes)}"
+            )
+        fixed = sorted(values.keys() & self.reading.fixed)
+        if fixed:
+            raise InputError(
+                f"{fixed[0]!r} is in a sum or product too, where it is certain; leave its values "
+                "out, or use two parameters"
             )
         first = tuple(next(iter(values.values())).shape[:leading]) if values else (0,) * leading
         for name, value in values.items():

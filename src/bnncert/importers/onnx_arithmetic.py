@@ -213,7 +213,7 @@ def _clip(node: Node) -> Wire:
 
 def _clipped(wire: Wire, low: float, high: float) -> Wire:
     """min(max(z, low), high); with one end only a ReLU, max(z - low, 0) + low, or upside down."""
-    if low > high:
+    if not low <= high:
         raise InputError(f"the ends {low} and {high} are in the wrong order")
     if -FARTHEST < low < high < FARTHEST:
         return _activated(wire, Hardtanh(low, high))

@@ -6,7 +6,7 @@ rearranges entries in `moving`; any other here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -125,17 +125,23 @@ def softmax(
     _: Drawing, place: Place, x: At, dim: int | None = None, *__: Any, **___: Any
 ) -> Refused:
     """Of classes at the end it keeps the order, so that the logits decide."""
-    over_classes = len(x.shape) == 1 and dim in (1, -1, None)
+    # Of one class it is 1, whatever the logit.
+    over_classes = len(x.shape) == 1 and x.shape[0] > 1 and dim in (1, -1, None)
     error = InputError(f"{place} is not the last, over the classes; leave it out")
     return Refused(error, instead=x if over_classes else None)
 
 
 def unchanged(_: Drawing, x: At, *arguments: object, **options: object) -> At:
     """A copy, or a move to another device or between float32 and float64."""
+    check_exact(arguments, options)
+    return x
+
+
+def check_exact(arguments: Sequence[object], options: Mapping[str, object]) -> None:
+    """Refuse a dtype that rounds more than float32."""
     for value in (*arguments, *options.values()):
         if isinstance(value, torch.dtype) and value not in (torch.float32, torch.float64):
             raise UnreadableError(f"computes in {value}")
-    return x
 
 
 def batch_norm_of_aten(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -79,7 +79,8 @@ class Reading:
 
     dropouts: those that the network leaves out. cast: how the tensors of the module are taken,
     those of what was folded too. tied: tensors that several parameters take their values from.
-    pick: which of the module's outputs it is, where it has several.
+    pick: which of the module's outputs it is, where it has several. fixed: tensors that are also in
+    a sum or product, where they keep the values that they had when the module was read.
     """
 
     network: Network
@@ -88,6 +89,7 @@ class Reading:
     cast: Cast = exact
     tied: frozenset[str] = frozenset()
     pick: Pick = None
+    fixed: frozenset[str] = frozenset()
 
     @property
     def spreads(self) -> list[str]:
@@ -102,23 +104,38 @@ class Reading:
         """
         return self._flat(values, shift, absolute=not shift)
 
-    def directions(self, values: Values) -> Tensor:
-        """As `flat`, for a covariance factor's columns: with the signed scale, without shift."""
-        return self._flat(values, shift=False, absolute=False)
+    def directions(self, values: Values, random: Collection[str]) -> Tensor:
+        """As `flat`, for a covariance factor's columns: with the signed scale, without shift, and
+        from the first layer on that has a `random` tensor."""
+        return self._flat(values, shift=False, absolute=False, sources=self.from_first(random))
 
-    def _flat(self, values: Values, shift: bool, absolute: bool) -> Tensor:
+    def from_first(self, random: Collection[str]) -> dict[str, Source]:
+        """The sources from the first layer on of which a tensor is random; all if none is."""
+        layers = [[*layer] for layer in self.network.parameters_by_layer]
+        own = (any(self.sources[name].name in random for name in layer) for layer in layers)
+        first = next((i for i, found in enumerate(own) if found), 0)
+        return {name: self.sources[name] for layer in layers[first:] for name in layer}
+
+    def _flat(
+        self,
+        values: Values,
+        shift: bool,
+        absolute: bool,
+        sources: Mapping[str, Source] | None = None,
+    ) -> Tensor:
         if not shift:
             self._check_tied(values)
+        sources = self.sources if sources is None else sources
         parts = {
             name: _scaled(source, self.cast(_tensor(values, source)), shift, absolute)
-            for name, source in self.sources.items()
+            for name, source in sources.items()
             if source.name is not None
         }
         some = next(iter(parts.values()))
-        for name, source in self.sources.items():
+        for name, source in sources.items():
             if source.name is None:
                 parts[name] = _constant(source, some, shift)
-        return torch.cat([parts[name] for name in self.sources], -1)
+        return torch.cat([parts[name] for name in sources], -1)
 
     def _check_tied(self, spreads: Values) -> None:
         """A draw gives every parameter its own noise."""

@@ -44,6 +44,11 @@ def is_leaf(module: nn.Module) -> bool:
     return is_torchs(type(module))
 
 
+def is_mixed() -> bool:
+    """Whether torch rounds to half precision where it sees fit."""
+    return any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+
+
 class Known(fx.Proxy):
     """A proxy of a value that was read."""
 
@@ -168,6 +173,7 @@ class Tracer(fx.Tracer):
         self.input: At | Unsized | None = x
         self.dtype = dtype
         self.reading = False
+        self.mixed = is_mixed()
         self.loose: dict[str, nn.Module] = {}
         tensors = (*interpreter.module.named_parameters(), *interpreter.module.named_buffers())
         self.names = {id(value): name for name, value in tensors}
@@ -199,6 +205,8 @@ class Tracer(fx.Tracer):
         return parameter_proxy_cache[name]
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
+        if is_mixed() != self.mixed:
+            raise InputError(f"{self.place()} turns autocast on or off; compute in one precision")
         self.reading = True
         try:
             self._read(node)

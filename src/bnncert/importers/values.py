@@ -89,6 +89,10 @@ class UnreadableError(Exception):
         self.elsewhere = elsewhere
 
 
+class NeedsShapeError(InputError):
+    """The input's shape is needed, and nothing has told it."""
+
+
 class FirstSizeError(Exception):
     """The shape of the input, told by the first layer that has one."""
 
