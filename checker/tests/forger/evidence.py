@@ -9,7 +9,7 @@ import numpy as np
 
 from forger.forgery import Forgery
 from forger.laws import BOXED, Law
-from forger.nets import Array, Layer, Net, Random, pick
+from forger.nets import CURVES, Array, Layer, Net, Random, pick
 
 BENT = ("ReLU", "LeakyReLU")
 
@@ -119,7 +119,7 @@ def proof(
     own, after = r.random() < 0.4, made.net.shapes[1:]
     for k, (layer, shape) in enumerate(zip(made.net.layers, made.net.shapes_before, strict=True)):
         width = math.prod(shape)
-        if layer["type"] in (*BENT, "Tanh", "Sigmoid"):
+        if layer["type"] in CURVES:
             for side in ("lower", "upper"):
                 made.tensors[f"{prefix}{side}_slopes{k}"] = slopes(r, width)
             if own:
@@ -144,9 +144,13 @@ def slopes(r: Random, *shape: int) -> Array:
 
 
 def bent(net: Net) -> list[tuple[int, int]]:
-    """Position and width of every ReLU and leaky ReLU."""
+    """Position and width of every ReLU that is steeper above 0 than below."""
     pairs = enumerate(zip(net.layers, net.shapes_before, strict=True))
-    return [(k, math.prod(shape)) for k, (layer, shape) in pairs if layer["type"] in BENT]
+    return [(k, math.prod(shape)) for k, (layer, shape) in pairs if _is_bent(layer)]
+
+
+def _is_bent(layer: Layer) -> bool:
+    return layer["type"] in BENT or max(layer.get("slopes", [2.0])) <= 1
 
 
 def trees(r: Random, made: Forgery, prefix: str, rows: int, part: int) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def mixed_graph(r: Random) -> Net:
             case "linear":
                 drawn.add(linear(r, shape), node)
             case "activation":
-                drawn.add(activation(r), node)
+                drawn.add(activation(r, shape), node)
             case "sum":
                 drawn.sum(*drawn.alike(node))
             case "concat" if math.prod(shape) < 4:

@@ -42,6 +42,8 @@ def takes(layer: Layer, shapes: Sequence[Shape]) -> bool:
         case "Scale":
             pairs = zip(layer["shape"], shape, strict=False)
             return len(layer["shape"]) == len(shape) and all(a in (1, b) for a, b in pairs)
+        case "PReLU" if layer["shape"]:
+            return takes(layer | {"type": "Scale"}, shapes)
         case "Reshape":
             return math.prod(layer["to"]) == math.prod(shape)
         case "Permute":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 Array: TypeAlias = NDArray[Any]
 Random: TypeAlias = np.random.Generator
@@ -77,14 +77,8 @@ def apply(layer: Layer, own: list[Array], *terms: Array) -> Array:
             return windows(x, layer).mean(-1)
         case "MaxPool2d":
             return windows(x, layer, -np.inf).max(-1)
-        case "ReLU":
-            return np.maximum(x, 0)
-        case "LeakyReLU":
-            return np.maximum(x, layer["slope"] * x)
-        case "Tanh":
-            return np.tanh(x)
-        case "Sigmoid":
-            return np.asarray(expit(x))
+    if layer["type"] in CURVES:
+        return CURVES[layer["type"]](x, layer)
     return moved(layer, terms)
 
 
@@ -208,9 +202,59 @@ class Net:
         return found
 
 
-def activation(r: Random) -> Layer:
-    kind = pick(r, ["ReLU", "ReLU", "LeakyReLU", "Tanh", "Sigmoid"])
-    return {"type": kind} | ({"slope": pick(r, [0.01, 0.3, 0.0])} if kind == "LeakyReLU" else {})
+def activation(r: Random, shape: tuple[int, ...] = ()) -> Layer:
+    """Mostly of the plain ones; for a known shape perhaps with a slope for each entry."""
+    if r.random() < 0.7:
+        kind = pick(r, ["ReLU", "ReLU", "LeakyReLU", "Tanh", "Sigmoid"])
+        own = {"slope": pick(r, [0.01, 0.3, 0.0])} if kind == "LeakyReLU" else {}
+        return {"type": kind} | own
+    kind = pick(r, [*CURVES][4:])
+    options: dict[str, Any] = {name: pick(r, values) for name, values in OPTIONS.get(kind, ())}
+    if kind == "Hardtanh":
+        low, high = pick(r, [(-1.0, 1.0), (0.0, 6.0), (0.5, 2.0)])
+        options = {"low": low, "high": high}
+    if kind == "PReLU":
+        own = [int(pick(r, [1, size])) for size in shape]
+        slopes = r.choice([-0.5, 0.0, 0.25, 0.9, 1.5], math.prod(own)).tolist()
+        options = {"slopes": slopes, "shape": own}
+    return {"type": kind} | options
+
+
+def _prelu(x: Array, layer: Layer) -> Array:
+    return np.where(x > 0, x, x * np.reshape(layer["slopes"], layer["shape"]))
+
+
+def _gelu(x: Array, layer: Layer) -> Array:
+    if layer["approximate"] == "none":
+        return x * ndtr(x)
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def _elu(x: Array, alpha: float, scale: float = 1.0) -> Array:
+    return scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+CURVES: dict[str, Callable[[Array, Layer], Array]] = {
+    "ReLU": lambda x, _: np.maximum(x, 0),
+    "LeakyReLU": lambda x, layer: np.maximum(x, layer["slope"] * x),
+    "Tanh": lambda x, _: np.tanh(x),
+    "Sigmoid": lambda x, _: np.asarray(expit(x)),
+    "PReLU": _prelu,
+    "Hardtanh": lambda x, layer: np.clip(x, layer["low"], layer["high"]),
+    "GELU": _gelu,
+    "SiLU": lambda x, _: x * expit(x),
+    "Mish": lambda x, _: x * np.tanh(np.logaddexp(0, x)),
+    "Softplus": lambda x, layer: np.logaddexp(0, layer["beta"] * x) / layer["beta"],
+    "ELU": lambda x, layer: _elu(x, layer["alpha"]),
+    "SELU": lambda x, _: _elu(x, 1.6732632423543772848, 1.0507009873554804934),
+    "HardSwish": lambda x, _: x * np.clip(x + 3, 0, 6) / 6,
+    "Softsign": lambda x, _: x / (1 + np.abs(x)),
+}
+OPTIONS = {
+    "GELU": [("approximate", ["none", "tanh"])],
+    "Softplus": [("beta", [1.0, 5.0])],
+    "ELU": [("alpha", [1.0, 0.4, 2.5])],
+}
 
 
 def random_chain(r: Random) -> Net:

@@ -41,8 +41,8 @@ def _at_a_point(checker: Checker, model: object, flat: Array, x: Array) -> None:
 
 def _over_a_box(checker: Checker, model: object, flat: Array, x: Array, eps: float) -> None:
     """With the last layer's bias random and everything before it bounded by zonotopes too, in which
-    few neurons have a symbol."""
-    checker.zonotopes.MOST_OPEN = 2
+    few neurons have a symbol and whose directions are made in parts."""
+    checker.zonotopes.MOST_OPEN, checker.zonotopes.AT_ONCE = 2, 200
     std = np.zeros_like(flat)
     std[-2:] = 1.0
     law = checker.model.Posterior("normal", {"mean": flat, "std": std})

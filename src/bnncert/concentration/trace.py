@@ -19,7 +19,14 @@ from bnncert.bounds.interval import range_of
 from bnncert.bounds.neurons import has_rows, rows_cost, worth_rows
 from bnncert.bounds.steps import WiringStep, step_of
 from bnncert.bounds.walk import Step, known_boxes
-from bnncert.bounds.zonotopes import Reading, Zonotope, image_zonotope, input_zonotope
+from bnncert.bounds.zonotopes import (
+    MOST_HELD,
+    Reading,
+    Zonotope,
+    image_zonotope,
+    input_zonotope,
+    numbers_held,
+)
 from bnncert.concentration.functional import (
     Functional,
     Trace,
@@ -64,8 +71,9 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
     parts = list(zip(network.split(posterior.mean), layer_noises(network, posterior), strict=True))
     none = torch.zeros(len(region), dtype=torch.float64, device=region.center.device)
     traced = Trace(network, region, [], [region.box], none, {})
-    random = next((k for k, (_, noise) in enumerate(parts) if noise.random), len(parts) - 1)
-    forward = Forward(region)
+    certain = next((k for k, (_, noise) in enumerate(parts) if noise.random), len(parts))
+    random = min(certain, len(parts) - 1)
+    forward = Forward(region, numbers_held(network, certain) <= MOST_HELD)
     for k in range(random):
         traced = _with_layer(traced, parts, k, none, None, forward)
     layer = network.layers[random]
@@ -181,8 +189,9 @@ def _chosen(traced: Trace, parts: Parts, found: Functional, t: Tensor) -> Tensor
 class Forward:
     """Zonotopes of the nodes before the first random layer, as far as they were asked for."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, fits: bool = True) -> None:
         self._region = region
+        self._fits = fits  # what all of them take
         self._held: dict[int, Zonotope] = {}
         self._done = 0  # layers
         self._symbols = 0
@@ -197,6 +206,8 @@ class Forward:
         node = len(traced.steps)
         rows = rows_cost(network, node, int(chosen.sum()), chosen.device)
         new = sum(map(math.prod, network.shapes[self._done + 1 : node + 1]))
+        if not self._fits:
+            return False
         return AHEAD * rows > len(chosen) * (self._symbols or math.prod(network.shapes[0])) * new
 
     def functional(self, traced: Trace, parts: Parts) -> Functional:
