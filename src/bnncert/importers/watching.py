@@ -1,9 +1,9 @@
-"""What a module does while it runs: every operator that the output depends on, as torch carries them
-out one by one.
+"""What a module does while it runs: every operator that the output depends on, as torch carries
+them out one by one.
 
-Tracing follows what a forward shows it. A hook, a forward put in the place of a class's, a branch on
-`isinstance`, a change in place through an alias may show it nothing; but to bend what depends on the
-input each must run an operator, and to decide by it each must ask for a value.
+Tracing follows what a forward shows it. A hook, a forward put in the place of a class's, a branch
+on `isinstance`, a change in place through an alias may show it nothing; but to bend what depends on
+the input each must run an operator, and to decide by it each must ask for a value.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def bent_entries(network: Network, inputs: int) -> Counter[type]:
     return found
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Follows what depends on x through all that is run under it, by the storages of tensors."""
 
     def __init__(self, x: Tensor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._steps: list[Step] = []
         self._asked: set[str] = set()
         self._tainted = {_storage(x)}
