@@ -130,8 +130,8 @@ def _check_seen(module: nn.Module, seen: Seen, read: Counter[type]) -> None:
         raise InputError(
             f"{type(module).__name__} computes something else than the layers read from it: on "
             f"what depends on its input it runs {', '.join(found)} where tracing does not see it "
-            "(in a hook, or a change in place); write what it does into its forward, with torch's and "
-            "Bayesian layers"
+            "(in a hook, or a change in place); write what it does into its forward, with torch's "
+            "and Bayesian layers"
         )
 
 
