@@ -78,6 +78,7 @@ def _from_states(
         raise InputError("a list of samples must be state_dicts, at least one, of a module")
     copy = deepcopy(target)
     rows = []
+    networks = []
     for i, state in enumerate(states):
         try:
             copy.load_state_dict(state)
@@ -87,6 +88,12 @@ def _from_states(
             ) from error
         model = named(copy, input_shape, output, compare=i == 0)
         rows.append(model.point)
+        networks.append(model.network)
+        if networks[i] != networks[0]:
+            raise InputError(
+                f"states 0 and {i} make networks of different layers (slopes of a PReLU, or a "
+                "forward that decides by a buffer), and a posterior is over the weights of one"
+            )
     return model.network, Empirical(torch.stack(rows))
 
 

@@ -101,7 +101,7 @@ def bent_entries(network: Network, inputs: int) -> Counter[type]:
     return found
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Follows what depends on x through all that is run under it, by the storages of tensors."""
 
     def __init__(self, x: Tensor) -> None:
