@@ -15,7 +15,6 @@ from torch import Tensor
 
 from bnncert.attack import pgd, project
 from bnncert.concentration.proof import prove
-from bnncert.deep.search import improve
 from bnncert.evidence.concentration import Refutation
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
@@ -60,8 +59,7 @@ def _refute(
     at_points = Specification(
         ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen)
     )
-    there = Problem(problem.network, posterior, at_points)
-    proofs = improve(there, posterior, prove(there, posterior, effort=0))
+    proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
     stored = points.cpu()
     names = rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):

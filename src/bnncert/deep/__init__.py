@@ -1,1 +1,0 @@
-"""Two hidden layers at a point: exponential moments of output rows."""
