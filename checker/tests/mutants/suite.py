@@ -20,7 +20,6 @@ from mutants.evidence_cases import (
     predictive_cases,
 )
 from mutants.graphs_known import graphs
-from mutants.law_values import laws
 from mutants.layer_cases import (
     hidden_cases,
     line_cases,
@@ -71,7 +70,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
-            laws,
             curve_lines,
         ):
             check(checker)
