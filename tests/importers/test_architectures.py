@@ -127,7 +127,7 @@ def test_gaussians_of_a_graph_have_their_spread_where_it_belongs() -> None:
         where = posterior.std > 1e-6
         assert int(where.sum()) == value.numel()
         step = {name: torch.full_like(each, 0.5 * (name == own)) for name, each in mean.items()}
-        along = reading.directions(step)
+        along = reading.directions(step, step)
         assert torch.equal(along != 0, where)
         torch.testing.assert_close(along.abs()[where], posterior.std[where])
         torch.testing.assert_close(

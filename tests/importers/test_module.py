@@ -158,7 +158,7 @@ def test_standard_deviations_take_the_scale_without_its_sign_and_no_shift() -> N
     # s = (-1/2, 6), shift = 7 + 3/2 and 11 - 30
     assert reading.flat(given).tolist() == [-0.5, 18.0, -1.0, 24.0, 8.0, -7.0]
     assert reading.flat(given, shift=False).tolist() == [0.5, 18.0, 1.0, 24.0, 0.5, 12.0]
-    assert reading.directions(given).tolist() == [-0.5, 18.0, -1.0, 24.0, -0.5, 12.0]
+    assert reading.directions(given, given).tolist() == [-0.5, 18.0, -1.0, 24.0, -0.5, 12.0]
 
 
 def test_leading_dimensions_are_kept() -> None:

@@ -317,12 +317,6 @@ def test_curves_of_later_operator_sets_are_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours, evaluate(file, x), rtol=1e-5, atol=1e-7)
 
 
-def test_a_clip_needs_both_ends(tmp_path: Path) -> None:
-    nodes = [node("MatMul", "x W", "a"), node("Clip", "a low", "y")]
-    with pytest.raises(InputError, match="both ends"):
-        read_onnx(write(tmp_path / "m.onnx", nodes, {"W": W, "low": 0.0}, (1, 4)))
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs_by_hand(name: str, tmp_path: Path) -> None:
     nodes, constants, shape, kinds = GRAPHS[name]

@@ -264,7 +264,7 @@ class Scaled(nn.ReLU):
 @pytest.mark.parametrize(
     "module",
     [
-        nn.Sequential(nn.Linear(2, 3), nn.Softplus()),
+        nn.Sequential(nn.Linear(2, 3), nn.Tanhshrink()),
         nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False)),
         nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 3)),
         nn.Sequential(nn.ReLU()),
