@@ -317,6 +317,20 @@ def test_curves_of_later_operator_sets_are_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours, evaluate(file, x), rtol=1e-5, atol=1e-7)
 
 
+def test_a_clip_with_one_end_is_a_relu(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x W", "a"), node("Clip", "a low", "y")]
+    network = agree(write(tmp_path / "m.onnx", nodes, {"W": W, "low": 0.25}, (1, 4)))
+    assert ReLU() in network.layers
+    assert not any(isinstance(layer, Hardtanh) for layer in network.layers)
+
+
+def test_a_clip_whose_end_is_no_number_is_refused(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x W", "a"), node("Clip", "a", "y", min=float("nan"))]
+    file = write(tmp_path / "m.onnx", nodes, {"W": W}, (1, 4), opset=7)
+    with pytest.raises(InputError, match="wrong order"):
+        read_onnx(file)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs_by_hand(name: str, tmp_path: Path) -> None:
     nodes, constants, shape, kinds = GRAPHS[name]
