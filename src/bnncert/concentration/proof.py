@@ -215,6 +215,7 @@ def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
             {},
             of_one(refined, i),
             forward=traced.forward,
+            affine=bool(traced.forms),
         )
         for i, bound in enumerate(bounds)
     ]

@@ -21,9 +21,11 @@ from bnncert.bounds.steps import WiringStep, step_of
 from bnncert.bounds.walk import Step, known_boxes
 from bnncert.bounds.zonotopes import Reading, Zonotope, image_zonotope, input_zonotope
 from bnncert.concentration.functional import (
+    Forms,
     Functional,
     Trace,
     by_rows,
+    form_of,
     local,
     one_layer,
     stands_alone,
@@ -32,7 +34,7 @@ from bnncert.concentration.noise import Noise, layer_noises, weights_and_bias
 from bnncert.concentration.steps import Entrywise, NoisyLinear
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box
-from bnncert.model.layers import LINEAR, SUMS, AvgPool2d, Linear, Scale
+from bnncert.model.layers import LINEAR, SUMS, AvgPool2d, Dense, Linear, Scale
 from bnncert.model.maps import spread_bias, through
 from bnncert.model.moves import MOVES, Concat
 from bnncert.model.network import Network
@@ -43,6 +45,8 @@ from bnncert.posteriors.gaussian import Gaussian
 
 NOTICED = 2.0**-30  # relative to an end
 AHEAD = 8  # times that zonotopes save the rows of a layer: in layers to come, and in checking
+LARGEST = 2**21  # entries of an affine form's matrix, of one input
+WORTH = 2.0**-5  # of noise on a box beside the mean
 Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]  # each layer's means and noise
 
 
@@ -68,6 +72,7 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
     forward = Forward(region)
     for k in range(random):
         traced = _with_layer(traced, parts, k, none, None, forward)
+    traced = replace(traced, forms=_forms(traced, parts))
     layer = network.layers[random]
     first = None
     if (
@@ -78,6 +83,43 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
         step = _noisy_linear(traced, parts, random, layer)
         first = _of_vector(replace(traced, steps=[*traced.steps, step]))
     return Prefix(parts, traced, first)
+
+
+def has_random_head(network: Network, posterior: Gaussian) -> bool:
+    """Whether the last layer, a dense one, is the only one with random weights, and reads something
+    else than the input as it is."""
+    *before, last = layer_noises(network, posterior)
+    (node, *_) = network.reads[-1]
+    certain = not any(noise.random for noise in before)
+    return certain and last.random and isinstance(network.layers[-1], Dense) and node > 0
+
+
+def _forms(traced: Trace, parts: Parts) -> Forms:
+    """The vectors among certain nodes that dense layers with random weights read, as functions of
+    the input: all of them or, where no noise is worth it, none."""
+    network = traced.network
+    found: dict[int, bool] = {}
+    for k, (means, noise) in enumerate(parts):
+        (node, *_) = network.reads[k]
+        layer = network.layers[k]
+        if isinstance(layer, Dense) and noise.random and node <= len(traced.steps):
+            (h,) = known_boxes([traced.boxes[node]])
+            size = h.shape[1] * math.prod(network.input_shape)
+            if size <= LARGEST and way_of(network, parts, node) is None:
+                found[node] = found.get(node, False) or _matters(means, noise, h)
+    if not any(found.values()):
+        return {}
+    return {node: form_of(replace(traced, steps=traced.steps[:node])) for node in found}
+
+
+def _matters(means: tuple[Tensor, ...], noise: Noise, h: Box) -> bool:
+    """Whether what the noise of weights makes of a box is not little beside what their means do."""
+    spread = noise.spread
+    radius = (h.upper - h.lower) / 2
+    if spread is None:
+        return False
+    mean, own = (radius @ size for size in (means[0].abs(), spread.sqrt()))
+    return float(own.sum()) > WORTH * float(mean.sum())
 
 
 def trace(
@@ -257,6 +299,7 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     shape = network.shapes[node]
     (h,) = known_boxes([traced.boxes[node]])
     means, noise = parts[k]
+    form = traced.forms.get(node) if noise.random and isinstance(layer, Dense) else None
     mean, bias = weights_and_bias(means)
     if mean is None:  # pooling has no weights
         mean = torch.zeros_like(h.lower[0])
@@ -264,12 +307,12 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     if bias is not None:
         bias = spread_bias(layer, bias, shape).flatten()
         size = size + bias.abs()
-    way = _way(network, parts, node)
+    way = way_of(network, parts, node)
     region = None if way is None else traced.region
-    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region, way or ())
+    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region, way or (), form)
 
 
-def _way(network: Network, parts: Parts, node: int) -> tuple[Entrywise, ...] | None:
+def way_of(network: Network, parts: Parts, node: int) -> tuple[Entrywise, ...] | None:
     """The layers between a node and the input, last first, if every entry goes its own way."""
     way: list[Entrywise] = []
     while node not in network.inputs:
