@@ -114,20 +114,22 @@ class Concentration:
         """
         proofs = prove(problem, posterior, 0)
         found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
-        left = [i for i, refutation in enumerate(refutations) if refutation is None]
+        left = [i for i, refutation in enumerate(refutations) if not _is_broken(refutation)]
         if not left:
             return found
         device = problem.specification.rows.device
         part = problem[torch.tensor(left, device=device)]
         searched = self._search(part, posterior)
         for i, proof, count in zip(left, searched.proofs, searched.domains, strict=True):
-            found[i] = _Found(proof, None, 1 + count, searched.interrupted)
+            found[i] = _Found(proof, refutations[i], 1 + count, searched.interrupted)
         broken = sorted(searched.counterexamples)
         if broken and self.upper:
             points = torch.stack([searched.counterexamples[i] for i in broken])
             again = refute(part[torch.tensor(broken, device=device)], posterior, seed, points)
             for i, refutation in zip(broken, again, strict=True):
-                found[left[i]] = replace(found[left[i]], refutation=refutation)
+                before = found[left[i]].refutation
+                if before is None or (refutation is not None and refutation.upper < before.upper):
+                    found[left[i]] = replace(found[left[i]], refutation=refutation)
         return found
 
     def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
@@ -173,6 +175,12 @@ class _Found:
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False
+
+
+def _is_broken(refutation: Refutation | None) -> bool:
+    """Whether the mean network fails at the point: then a row fails at least as often as not, and
+    no lower bound exists."""
+    return refutation is not None and refutation.upper <= 0.5
 
 
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:
