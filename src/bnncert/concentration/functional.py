@@ -67,7 +67,8 @@ class Trace:
     with probability at least 1 - charge [B]; None for a node whose box nothing needs.
 
     `refined` says by position of a layer which of its neurons [B, n] had rows of their own, where
-    not all had; `forms` are certain nodes as functions of the input.
+    not all had; `forward` for which inputs [B] zonotopes bounded what is certain, too; `forms` are
+    certain nodes as functions of the input.
     """
 
     network: Network
@@ -76,7 +77,7 @@ class Trace:
     boxes: list[Box | None]
     charge: Tensor
     refined: dict[int, Tensor]
-    forward: bool = False  # whether zonotopes bounded what is certain, too
+    forward: Tensor
     forms: Forms = field(default_factory=dict)
 
     def __getitem__(self, index: Tensor | slice) -> Trace:
@@ -88,7 +89,7 @@ class Trace:
             [None if box is None else box[index] for box in self.boxes],
             self.charge[index],
             {k: chosen[index] for k, chosen in self.refined.items()},
-            self.forward,
+            self.forward[index],
             {node: form[index] for node, form in self.forms.items()},
         )
 
