@@ -13,12 +13,16 @@ from scenarios import gaussian, uniform
 
 
 def open_problem(
-    seed: int, sizes: tuple[int, ...] = (3, 6, 3), batch: int = 4, std: float = 0.01
+    seed: int,
+    sizes: tuple[int, ...] = (3, 6, 3),
+    batch: int = 4,
+    std: float = 0.01,
+    activation: Activation | None = None,
 ) -> Problem:
-    """Class robustness of a random ReLU network where many signs are open and the mean network is
-    right."""
+    """Class robustness of a random network, of ReLUs unless given, where many signs are open and
+    the mean network is right."""
     generator = torch.Generator().manual_seed(seed)
-    network = mlp(*sizes)
+    network = mlp(*sizes, activation=activation)
     mean = 0.7 * gaussian(network.size, generator=generator)
     x = uniform(batch, sizes[0], generator=generator)
     region = ball(x, float(0.02 + 0.2 * uniform(1, generator=generator)), clip=(0, 1))

@@ -15,7 +15,24 @@ from scipy.integrate import quad
 from scipy.stats import norm as normal
 from torch import Tensor
 
-from bnncert.layers import Dense, Flatten, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.layers import (
+    ELU,
+    GELU,
+    SELU,
+    Dense,
+    Flatten,
+    HardSwish,
+    Hardtanh,
+    LeakyReLU,
+    Mish,
+    PReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanh,
+)
 from bnncert.model.activations import Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import Layer
@@ -38,6 +55,30 @@ from bnncert.posteriors.independent import Normal
 
 ACTIVATIONS: tuple[Activation, ...] = (ReLU(), LeakyReLU(), LeakyReLU(0.3), Tanh(), Sigmoid())
 PIECEWISE_LINEAR = ACTIVATIONS[:3]
+# What random problems by seed do not hold: they stay as they are.
+CURVES: tuple[Activation, ...] = (
+    GELU(),
+    GELU("tanh"),
+    SiLU(),
+    Mish(),
+    Softplus(),
+    Softplus(5.0),
+    ELU(),
+    ELU(0.4),
+    ELU(2.5),
+    SELU(),
+    HardSwish(),
+    Softsign(),
+)
+KINKED: tuple[Activation, ...] = (
+    Hardtanh(),
+    Hardtanh(0, 6),
+    Hardtanh(0.5, 2.0),
+    PReLU(),
+    PReLU(-0.5),
+    PReLU(1.7),
+)
+EVERY = (*ACTIVATIONS, *CURVES, *KINKED)
 RADII = (0.0, 0.01, 0.1, 0.5)
 
 
@@ -163,10 +204,8 @@ def draw_many(posterior: Posterior, count: int, generator: torch.Generator) -> T
         return torch.where(first.unsqueeze(1), parts[0], parts[1])
     weights = posterior.mean + posterior.std * gaussian(count, posterior.size, generator=generator)
     if isinstance(posterior, LowRankNormal):
-        weights = (
-            weights
-            + gaussian(count, posterior.factor.shape[1], generator=generator) @ posterior.factor.mT
-        )
+        shared = gaussian(count, posterior.factor.shape[1], generator=generator)
+        weights[:, posterior.size - len(posterior.factor) :] += shared @ posterior.factor.mT
     return weights
 
 

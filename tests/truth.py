@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from bnncert import Problem
+from bnncert.attack import pgd
+from bnncert.model.specification import Region
 from scenarios import draw_many, sample_region
 
 DRAWS = 3000
@@ -32,3 +34,35 @@ def assert_below_truth(problem: Problem, lower: Tensor, seed: int) -> None:
     assert bool((excess <= 0).all()), (
         f"seed {seed}: certified {lower.tolist()}, sampled {share.tolist()}"
     )
+
+
+def worst_rows(problem: Problem, weights: Tensor, seed: int) -> Tensor:
+    """Every row of networks [S, n] at the worst of the clean input, corners, points inside and an
+    attack on each: [S, B, R]."""
+    generator = torch.Generator().manual_seed(seed)
+    region, spec = problem.specification.region, problem.specification
+    inside = sample_region(region, 8, generator)
+    points = torch.cat([region.center.unsqueeze(0), corners(region, generator), inside])
+    outputs = problem.network.forward(weights, points.flatten(0, 1))
+    found = spec.margins(outputs.unflatten(1, points.shape[:2])).amin(1)
+    if not bool((region.box.lower < region.box.upper).any()):
+        return found
+    attacked = pgd(problem, weights, steps=6, seed=seed).points
+    return torch.minimum(found, spec.margins(problem.network.forward(weights, attacked)))
+
+
+def corners(region: Region, generator: torch.Generator) -> Tensor:
+    """Corners of balls or boxes inside the clip range, at most 32 of each: [P, B, *shape]."""
+    lower, upper = region.box.lower.flatten(1), region.box.upper.flatten(1)
+    size = lower.shape[1]
+    if region.norm == "l2":
+        return sample_region(region, 12, generator)
+    if region.is_box:
+        whole = torch.cartesian_prod(*[torch.tensor([False, True])] * size).reshape(-1, size)
+        some = whole[torch.randperm(len(whole), generator=generator)[:32]]
+        found = torch.where(some.unsqueeze(1), upper, lower)
+    else:
+        steps = torch.cat([torch.eye(size), -torch.eye(size)]).double().unsqueeze(1)
+        found = region.center.flatten(1) + region.eps.unsqueeze(-1) * steps
+        found = torch.maximum(torch.minimum(found, upper), lower)
+    return found.reshape(-1, *region.center.shape)

@@ -22,18 +22,14 @@ def conv(inputs: int, outputs: int, kernel: list[int], **options: Any) -> Descri
 def every_layer() -> Description:
     """A network in which each layer without noise has its turn, then a dense one."""
     max_pool = {"kernel": [2, 2], "stride": [1, 2], "padding": [1, 0, 0, 1]}
+    mean_pool = {"kernel": [2, 2], "stride": [2, 1], "padding": [0, 1]}
     layers: list[Description] = [
         {"type": "Scale", "shape": [2, 1, 1], "bias": True},  # 1: (2, 4, 5)
         {"type": "Permute", "order": [0, 2, 1]},  # 2: (2, 5, 4)
         conv(2, 4, [2, 3], padding=[1, 0, 0, 1], dilation=[2, 1], groups=2),  # 3: (4, 4, 3)
         {"type": "ReLU"},  # 4
         {"type": "MaxPool2d", **max_pool, "reads": [3]},  # 5: (4, 4, 2)
-        {
-            "type": "AvgPool2d",
-            "kernel": [2, 2],
-            "stride": [2, 1],
-            "padding": [0, 1],
-        },  # 6: (4, 2, 3)
+        {"type": "AvgPool2d", **mean_pool},  # 6: (4, 2, 3)
         {"type": "Take", "axis": 0, "indices": [3, 0], "reads": [6]},  # 7: (2, 2, 3)
         {"type": "Pad", "before": [0, 1, 0], "after": [0, 1, 0]},  # 8: (2, 4, 3)
         {"type": "Take", "axis": 2, "indices": [0, 2, 1], "reads": [8]},  # 9: (2, 4, 3)

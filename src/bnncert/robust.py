@@ -12,8 +12,8 @@ from bnncert.concentration.margin import Weights
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
+from bnncert.importers.modules import own_parameters
 from bnncert.importers.reading import exact, live
-from bnncert.importers.tracing import own_parameters
 from bnncert.importers.variational import Std, moments
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
@@ -57,7 +57,7 @@ def robust_loss(
     rising from 0. `std` is as in `from_torch`, for plain layers: numbers, or tensors that may be
     trained themselves; parameters without any are certain. Batch normalisations count with their
     running statistics, dropouts not at all, as in evaluation. The module is read anew at each call,
-    which takes a millisecond or two for a few layers.
+    which takes some milliseconds for a few layers.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> x, y = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])

@@ -13,17 +13,25 @@ from torch import Tensor
 from bnncert import Concentration, Problem, ball, certify, class_robust, save_posterior
 from bnncert.bounds import zonotopes
 from bnncert.bounds.interval import range_of
-from bnncert.bounds.zonotopes import Reading, Zonotope, image_zonotope, input_zonotope
+from bnncert.bounds.zonotopes import (
+    Reading,
+    Zonotope,
+    image_zonotope,
+    input_zonotope,
+    numbers_held,
+)
 from bnncert.concentration import trace as tracing
-from bnncert.concentration.trace import Forward, prefix
+from bnncert.concentration.functional import functional
+from bnncert.concentration.trace import Forward, prefix, trace
 from bnncert.layers import Conv2d, Dense, Flatten, ReLU
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box
 from bnncert.model.layers import LINEAR, SUMS
 from bnncert.model.network import Network, residual
-from bnncert.model.specification import Region
+from bnncert.model.specification import Region, Specification
 from bnncert.posteriors import Normal
 from bnncert_check import ACCEPT, REJECT, check_certificate, read_model
+from bnncert_check import zonotopes as checked_zonotopes
 from graphs import random_graph
 from scenarios import gaussian, uniform
 
@@ -148,6 +156,51 @@ def test_certificates_with_them_are_checked(
             result.certificate.write(tmp_path / "c.safetensors")
             rejected += check_certificate(tmp_path / "c.safetensors", model).status == REJECT
     assert accepted >= rejected >= 3
+
+
+@pytest.mark.parametrize("most", [7, 40])
+def test_of_neurons_that_are_alike_the_checker_takes_the_same(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of images of one colour many are off by the same, but for rounding: a certificate supports
+    what it claims to the last digits, whichever of them have a symbol."""
+    always(monkeypatch, True)
+    for module in (zonotopes, checked_zonotopes):
+        monkeypatch.setattr(module, "MOST_OPEN", most)
+    convolutions = (Conv2d(1, 6, 3, 1, 1), Conv2d(6, 6, 3, 2, 1), Conv2d(6, 4, 3, 2, 1))
+    layers = [layer for each in convolutions for layer in (each, ReLU())]
+    network = Network((1, 8, 8), (*layers, Flatten(), Dense(16, 2)))
+    for seed in (0, 1, 4):
+        generator = torch.Generator().manual_seed(seed)
+        mean = 0.3 * gaussian(network.size, generator=generator)
+        std = torch.zeros_like(mean)
+        std[-34:] = 0.02
+        region = ball(torch.full((1, 1, 8, 8), 0.1 * (seed % 3)).double(), 0.03)
+        row = torch.tensor([[[1.0, -1.0]]]).double()
+        posterior = Normal(mean, std)
+        found = functional(trace(network, posterior, region, 4.0), row)
+        offset = 1.5 * found.lipschitz - found.value
+        problem = Problem(network, posterior, Specification(region, row, offset))
+        save_posterior(tmp_path / "p.safetensors", network, problem.posterior)
+        (result,) = certify(problem, Concentration(effort=0))
+        assert result.certificate is not None
+        result.certificate.write(tmp_path / "c.safetensors")
+        verdict = check_certificate(
+            tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors")
+        )
+        assert verdict.status == ACCEPT
+        assert verdict.supported is not None
+        assert verdict.supported[0] - result.lower < 1e-7, (seed, verdict, result.lower)
+
+
+def test_what_is_too_large_to_be_checked_is_bounded_by_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network, posterior, problem = trunk(0)
+    region = problem.specification.region
+    assert prefix(network, posterior, region).traced.forward
+    monkeypatch.setattr(tracing, "MOST_HELD", numbers_held(network, len(network.layers) - 1) - 1)
+    assert not prefix(network, posterior, region).traced.forward
 
 
 def test_a_neuron_that_is_off_is_nothing() -> None:

@@ -15,7 +15,7 @@ from importing import UNCERTAINTY, torch_uncertainty_layers
 from pages import ROOT, fenced, text
 
 PAGES = {
-    "importers/torch.md": ["python"],
+    "importers/torch.md": ["python", "python"],
     "importers/bayesian-torch.md": ["python"],
     "importers/torchbnn.md": ["python"],
     "importers/blitz.md": ["python"],

@@ -137,6 +137,7 @@ EXTRAS = {
     "data/load.py": {"sklearn"},
     "importers/onnx.py": {"onnx"},
     "results/sequence.py": {"pandas"},
+    "zoo/heads.py": {"laplace"},
 }
 
 

@@ -161,7 +161,7 @@ def test_the_librarys_own_example_is_read() -> None:
     from bayesian_torch.models.bayesian.simple_cnn_variational import SCNN
 
     with pytest.warns(
-        UserWarning, match=r"'dropout1' \(Dropout2d\).*not Monte Carlo dropout"
+        UserWarning, match=r"^dropout1: Dropout2d .*not Monte Carlo dropout"
     ) as found:
         network, posterior = from_torch(SCNN(), input_shape=(1, 28, 28))
     assert len(found) == 1
@@ -180,8 +180,44 @@ def test_the_librarys_own_example_is_read() -> None:
     assert posterior.size == 1_199_882
 
 
-def test_residual_networks_are_refused_by_name() -> None:
+def test_the_librarys_residual_network_is_read() -> None:
+    """Convolutions with divergences, shortcuts that are slices and channels of zeros."""
     from bayesian_torch.models.bayesian.resnet_variational import resnet20
 
-    with pytest.raises(InputError, match=r"add\(\) in module 'layer3\.2' is not supported"):
-        from_torch(resnet20(), input_shape=(3, 32, 32))
+    torch.manual_seed(0)
+    module = resnet20()
+    network, posterior = from_torch(module, input_shape=(3, 32, 32))
+    kinds = [type(layer).__name__ for layer in network.layers]
+    assert kinds.count("Add") == 9
+    assert kinds.count("Conv2d") == 19
+    assert kinds.count("Pad") == 2
+    random = sum(value.numel() for name, value in module.named_parameters() if "mu_" in name)
+    assert int((posterior.std > 0).sum()) == random
+
+
+def test_a_layer_drawn_twice_is_refused() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = layers.LinearReparameterization(2, 2)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            x, first = self.fc(x)
+            x, second = self.fc(torch.relu(x))
+            return x, first + second
+
+    with pytest.raises(InputError, match=r"'fc\.mu_bias' twice"):
+        from_torch(Twice())
+
+
+def test_without_the_divergence_an_index_takes_examples() -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = layers.LinearReparameterization(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x, return_kl=False)[0]
+
+    with pytest.raises(InputError, match="indexing mixes the examples"):
+        from_torch(First())

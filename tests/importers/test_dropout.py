@@ -253,21 +253,21 @@ class Always(nn.Dropout):
 
 
 REFUSED: dict[str, tuple[list[nn.Module], tuple[int, ...], str]] = {
-    "output": ([nn.Linear(4, 3), nn.Dropout()], (4,), r"module '1' \(Dropout\) acts on the output"),
+    "output": ([nn.Linear(4, 3), nn.Dropout()], (4,), r"1: Dropout acts on the output"),
     "logits": (
         [nn.Linear(4, 3), nn.Dropout(), nn.Softmax(1)],
         (4,),
-        (r"module '1' \(Dropout\) acts on the " r"output"),
+        (r"1: Dropout acts on the " r"output"),
     ),
     "outputs of ReLU": (
         [nn.Linear(4, 3), nn.Dropout(), nn.ReLU()],
         (4,),
-        (r"'1' \(Dropout\) acts on the " r"output"),
+        (r"1: Dropout acts on the " r"output"),
     ),
     "tanh": (
         [nn.Linear(4, 4), nn.Dropout(), nn.Tanh(), nn.Linear(4, 3)],
         (4,),
-        (r"'1' \(Dropout\) stands before " r"Tanh"),
+        (r"1: Dropout stands before " r"Tanh"),
     ),
     "sigmoid": (
         [nn.Dropout2d(), nn.Sigmoid(), nn.Conv2d(2, 3, 2), nn.Flatten()],
@@ -277,7 +277,7 @@ REFUSED: dict[str, tuple[list[nn.Module], tuple[int, ...], str]] = {
     "single values, convolution": (
         [nn.Dropout(), nn.Conv2d(2, 3, 2), nn.Flatten()],
         (2, 2, 2),
-        r"module '0' \(Dropout\) drops single values before Conv2d",
+        r"0: Dropout drops single values before Conv2d",
     ),
     "single values, maximum": (
         [
@@ -299,22 +299,22 @@ REFUSED: dict[str, tuple[list[nn.Module], tuple[int, ...], str]] = {
     "normalisation": (
         [nn.Linear(4, 4), nn.Dropout(), nn.Identity(), nn.BatchNorm1d(4), nn.Linear(4, 3)],
         (4,),
-        r"module '1' \(Dropout\) stands before a batch normalisation",
+        r"1: Dropout stands before a batch normalisation",
     ),
     "alpha": (
         [nn.Linear(4, 4), nn.AlphaDropout(), nn.Linear(4, 3)],
         (4,),
-        (r"module '1' \(AlphaDropout\) is not " r"one"),
+        (r"1: AlphaDropout is not " r"one"),
     ),
     "rows": (
         [nn.Linear(4, 4), nn.Dropout1d(), nn.Linear(4, 3)],
         (4,),
-        (r"module '1' \(Dropout1d\) is not " r"one"),
+        (r"1: Dropout1d is not " r"one"),
     ),
     "everything": (
         [nn.Linear(4, 4), nn.Dropout(1.0), nn.Linear(4, 3)],
         (4,),
-        (r"module '1' \(Dropout\) is not " r"one"),
+        (r"1: Dropout is not " r"one"),
     ),
     "always on": ([nn.Linear(4, 4), Always(), nn.Linear(4, 3)], (4,), "stays on in evaluation"),
     "none": (
@@ -356,7 +356,7 @@ def test_from_torch_leaves_it_out_and_says_where_to_go() -> None:
     module = nn.Sequential(
         nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
     ).eval()
-    with pytest.warns(UserWarning, match=r"'1' \(Dropout\): left out.*from_dropout"):
+    with pytest.warns(UserWarning, match=r"1: Dropout: left out.*from_dropout"):
         network, posterior = from_torch(module, std=0.0)
     x = torch.randn(5, 4)
     torch.testing.assert_close(

@@ -12,40 +12,33 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bnncert import InputError
+from bnncert import InputError, from_torch
 from bnncert.importers.module import read
-from bnncert.importers.reading import Reading
-from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
+from bnncert.layers import (
+    ELU,
+    GELU,
+    SELU,
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    HardSwish,
+    Hardtanh,
+    LeakyReLU,
+    MaxPool2d,
+    Mish,
+    PReLU,
+    ReLU,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from bnncert.model.layers import Layer
+from modules import assert_same, shaken, values
 from scenarios import uniform
 
 IMAGE = (2, 9, 8)
-
-
-def shaken(module: nn.Module, seed: int = 0) -> nn.Module:
-    """The module with statistics and factors of its normalisations that are not 0 and 1, some
-    factors negative."""
-    generator = torch.Generator().manual_seed(seed)
-    for each in module.modules():
-        if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d) and each.running_mean is not None:
-            each.running_mean.copy_(torch.randn(each.num_features, generator=generator))
-            each.running_var.copy_(0.1 + torch.rand(each.num_features, generator=generator))
-            if each.affine:
-                each.weight.data.copy_(torch.randn(each.num_features, generator=generator))
-                each.bias.data.copy_(torch.randn(each.num_features, generator=generator))
-    return module
-
-
-def values(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in module.named_parameters()}
-
-
-def assert_same(module: nn.Module, reading: Reading) -> None:
-    """The network at the module's weights and the module in evaluation agree on random inputs, in
-    float64."""
-    x = uniform(5, *reading.network.input_shape, generator=torch.Generator().manual_seed(1))
-    found = reading.network.forward(reading.flat(values(module)), x)
-    expected = module.double().eval()(x)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 class Functions(nn.Module):
@@ -212,7 +205,7 @@ def test_a_softmax_at_the_end_is_dropped(last: nn.Module) -> None:
 
 
 def test_dropout_is_left_out_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"module '1' \(Dropout\).*not Monte Carlo dropout"):
+    with pytest.warns(UserWarning, match=r"^1: Dropout.*not Monte Carlo dropout"):
         reading = read(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.ReLU(), nn.Linear(3, 2)))
     assert reading.network.layers == (Dense(4, 3), ReLU(), Dense(3, 2))
     with warnings.catch_warnings():
@@ -259,68 +252,52 @@ class Always(nn.Dropout):
         return functional.dropout(x, self.p, training=True)
 
 
-class Doubling(nn.Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * super().forward(x)
-
-
-def tied() -> nn.Module:
-    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
-    module[2].weight = module[0].weight  # type: ignore[union-attr]
-    return module
-
-
 def conv(**options: object) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(2, 2, 3, **options), nn.Flatten(), nn.LazyLinear(2))  # type: ignore[arg-type]
+    return nn.Sequential(nn.Conv2d(2, 2, 3, **options), nn.Flatten())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (
-            nn.Sequential(nn.Linear(4, 3), nn.GELU()),
-            r"module '1' \(GELU\) is not supported; what can be read",
-        ),
-        (nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.LSTM(3, 3))), r"'1.0' \(LSTM\)"),
-        (
-            nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)),
-            r"module '0' \(BatchNorm1d\) has no Linear",
-        ),
-        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.BatchNorm1d(3)), "directly before it"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Tanhshrink()), r"^1: Tanhshrink is not supported; what"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.LSTM(3, 3))), r"^1\.0: LSTM is not supp"),
+        (nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)), "^1: LayerNorm .* a BatchNorm can be"),
         (
             nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)),
             "no running statistics",
         ),
-        (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm2d(3)), "does not fit the layer before it"),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.BatchNorm2d(3)),
+            r"1: BatchNorm2d does not take shape \(3,\)",
+        ),
         (
             nn.Sequential(nn.Linear(4, 3), nn.Softmax(1), nn.Linear(3, 2)),
-            r"module '1' \(Softmax\) is not the last",
+            r"1: Softmax is not the last",
         ),
         (nn.Sequential(nn.Linear(4, 3), nn.Softmax(0)), "is not the last"),
-        (nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 2)), r"module '1' \(Linear\) does not fit"),
-        (nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), r"flattens dimensions 0 to -1"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 2)), r"1: Linear does not fit: Dense\(4, 2\)"),
+        (nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), r"1: Flatten mixes the examples"),
         (nn.Sequential(nn.ReLU(), nn.Flatten()), "nothing to certify"),
-        (nn.Sequential(Doubling(4, 3)), "mul.. in module '0' is not supported"),
-        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))), "made of others"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))), "weight of others"),
+        (nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 3))), "0: Linear makes a weight of oth"),
         (
             nn.Sequential(nn.Linear(4, 3), Always(0.5)),
-            "dropout.. in module '1' stays on in evaluation",
+            r"1: Always \(test_module.py:\d+\): dropout stays on in evaluation",
         ),
-        (tied(), "'2.weight' twice"),
-        (Forward(lambda m, x: m.b(torch.relu(m.b(x)))), "'b.weight' twice"),
-        (Forward(lambda m, x: m.a(x) + m.b(x)), "add.. in the module is not supported"),
-        (Forward(lambda m, x: m.a(x) * m.scale), "mul.. in the module"),
-        (Forward(lambda m, x: functional.linear(x, m.a.weight)), "linear.. in the module"),
-        (Forward(lambda m, x: m.a(x)[0]), "getitem.. in the module is not supported"),
+        (
+            Forward(lambda m, x: m.a(x)[0]),
+            r"Forward \(test_module.py:\d+\): indexing mixes the examples of a batch or takes some",
+        ),
         (
             Forward(lambda m, x: m.a(x) if x.sum() > 0 else m.b(x)),
-            "cannot be read .*without branches",
+            r"Forward \(test_module.py:\d+\) decides by values of inputs",
         ),
-        (Forward(lambda m, x: {"logits": m.a(x)}), "returns a .*dict"),
+        (Forward(lambda m, x: {"logits": m.a(x)}), "returns outputs 'logits'; .*output='logits'"),
         (Forward(lambda m, x: m.a(x).view(4, -1)), "mixes the examples"),
-        (Forward(lambda m, x: m.a(x).view(-1, 2)), r"makes \(2,\) of \(4,\)"),
-        (Forward(lambda m, x: m.a(x).flatten()), "flattens dimensions 0"),
+        (Forward(lambda m, x: m.a(x).view(-1, 2)), "mixes the examples"),
+        (Forward(lambda m, x: m.a(x).flatten()), "flatten mixes the examples"),
         (Forward(lambda m, x: m.a(functional.dropout(x))), "stays on in evaluation"),
+        (nn.Sequential(nn.LazyLinear(2)), "'0.weight' has no shape yet"),
     ],
 )
 def test_what_cannot_be_read_is_named(module: nn.Module, message: str) -> None:
@@ -332,20 +309,22 @@ def test_what_cannot_be_read_is_named(module: nn.Module, message: str) -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (conv(groups=2), r"module '0' \(Conv2d\) has groups=2"),
-        (conv(dilation=2), r"has dilation=\(2, 2\)"),
-        (conv(padding_mode="reflect", padding=1), "has padding_mode='reflect'"),
-        (nn.Sequential(nn.Conv2d(2, 2, 2, padding="same")), "even kernel"),
+        (conv(padding_mode="reflect", padding=1), "0: Conv2d with mode='reflect'"),
         (
-            nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, padding=1)),
-            r"module '1' \(MaxPool2d\) has padding",
+            nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, dilation=2)),
+            r"1: MaxPool2d has dilation",
         ),
-        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True)), "ceil_mode"),
+        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.AvgPool2d(2, ceil_mode=True)), "ceil_mode"),
         (nn.Sequential(nn.Conv2d(2, 2, 3), nn.AvgPool2d(2, divisor_override=3)), "divisor"),
+        (
+            nn.Sequential(nn.AvgPool2d(3, padding=1, count_include_pad=False)),
+            "count_include_pad=False",
+        ),
+        (nn.Sequential(nn.AdaptiveAvgPool2d(4)), r"makes \(4, 4\) windows of \(9, 8\)"),
         (nn.Sequential(nn.Conv2d(3, 2, 3)), r"does not fit: Conv2d follows shape \(2, 9, 8\)"),
-        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.Linear(6, 2)), "does not fit: Dense"),
+        (nn.Sequential(nn.Conv2d(2, 2, 3), nn.Linear(6, 2)), "1: Linear does not fit: Dense"),
         (nn.Sequential(nn.Conv2d(2, 2, 3)), "its output must be a vector"),
-        (nn.Sequential(nn.ConvTranspose2d(2, 2, 3)), r"\(ConvTranspose2d\) is not supported"),
+        (nn.Sequential(nn.ConvTranspose2d(2, 2, 3)), r"0: ConvTranspose2d is not supported"),
     ],
 )
 def test_convolutions_that_cannot_be_read_are_named(module: nn.Module, message: str) -> None:
@@ -357,3 +336,70 @@ def test_images_need_an_input_shape() -> None:
     for first in (nn.Conv2d(2, 2, 3), nn.AvgPool2d(2)):
         with pytest.raises(InputError, match="input_shape="):
             read(nn.Sequential(first, nn.Flatten(), nn.Linear(math.prod(IMAGE), 2)))
+
+
+ACTIVATIONS: list[tuple[nn.Module, Layer]] = [
+    (nn.GELU(), GELU()),
+    (nn.GELU("tanh"), GELU("tanh")),
+    (nn.SiLU(), SiLU()),
+    (nn.Mish(), Mish()),
+    (nn.Softplus(), Softplus()),
+    (nn.Softplus(2.0, threshold=30), Softplus(2.0)),
+    (nn.ELU(0.5), ELU(0.5)),
+    (nn.SELU(), SELU()),
+    (nn.Hardswish(), HardSwish()),
+    (nn.Softsign(), Softsign()),
+    (nn.ReLU6(), Hardtanh(0, 6)),
+    (nn.Hardtanh(-0.5, 0.25), Hardtanh(-0.5, 0.25)),
+    (nn.PReLU(init=0.125), PReLU(0.125)),
+    (nn.PReLU(4, init=-0.5), PReLU((-0.5,) * 4, (4,))),
+]
+
+
+@pytest.mark.parametrize(("module", "layer"), ACTIVATIONS, ids=str)
+def test_activations_are_read(module: nn.Module, layer: Layer) -> None:
+    """And compared with the module on a random input, by `from_torch` itself."""
+    network, _ = from_torch(nn.Sequential(nn.Linear(3, 4), module, nn.Linear(4, 2)), std=0.1)
+    assert network.layers[1] == layer
+
+
+def test_channels_have_slopes_of_their_own() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 3, 2), nn.PReLU(3), nn.Flatten(), nn.Linear(12, 2))
+    nn.init.normal_(module[1].weight)
+    network, _ = from_torch(module, std=0.1, input_shape=(1, 3, 3))
+    slopes = tuple(module[1].weight.double().tolist())
+    assert network.layers[1] == PReLU(slopes, (3, 1, 1))
+
+
+class Curves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.gelu(self.a(x), approximate="tanh")
+        x = functional.silu(functional.mish(functional.softplus(functional.elu(x, 0.5))))
+        x = functional.hardswish(functional.softsign(functional.relu6(torch.selu(x))))
+        return self.b(functional.hardtanh(functional.gelu(x), -0.5, 0.5))
+
+
+def test_functions_are_read() -> None:
+    network, _ = from_torch(Curves(), std=0.1)
+    assert network.layers[1:-1] == (
+        GELU("tanh"),
+        ELU(0.5),
+        Softplus(),
+        Mish(),
+        SiLU(),
+        SELU(),
+        Hardtanh(0, 6),
+        Softsign(),
+        HardSwish(),
+        GELU(),
+        Hardtanh(-0.5, 0.5),
+    )
+
+
+def test_a_softplus_that_is_cut_off_early_is_refused() -> None:
+    with pytest.raises(InputError, match="threshold=5"):
+        from_torch(nn.Sequential(nn.Linear(2, 2), nn.Softplus(threshold=5)), std=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,25 @@ from bnncert import (
     load_posterior,
     save_posterior,
 )
-from bnncert.importers.onnx import from_onnx, read_onnx
+from bnncert.importers.onnx import NEWEST, OLDEST, from_onnx, read_onnx
+from bnncert.importers.onnx_constants import FOLDED
+from bnncert.importers.onnx_operators import OPERATORS
 from bnncert.layers import (
+    ELU,
+    GELU,
     AvgPool2d,
     Conv2d,
     Dense,
     Flatten,
+    HardSwish,
+    Hardtanh,
     LeakyReLU,
     MaxPool2d,
+    Mish,
     ReLU,
     Sigmoid,
+    Softplus,
+    Softsign,
     Tanh,
 )
 from bnncert.results.folder import result_folder
@@ -42,6 +52,7 @@ from onnx_files import (
     B,
     W,
     agree,
+    evaluate,
     export,
     helper,
     node,
@@ -269,7 +280,47 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, object], tuple[object, ...], tuple[
         (1, 1, 4, 3),
         (LeakyReLU, MaxPool2d, AvgPool2d, Flatten, Dense),
     ),
+    "curves": (
+        [
+            node("MatMul", "x W", "a"),
+            node("Elu", "a", "c", alpha=0.5),
+            node("Softplus", "c", "d"),
+            node("Softsign", "d", "y"),
+        ],
+        {"W": W},
+        (1, 4),
+        (Dense, ELU, Softplus, Softsign),
+    ),
+    "a clip": (
+        [node("MatMul", "x W", "a"), node("Clip", "a low high", "y")],
+        {"W": W, "low": -0.25, "high": 0.5},
+        (1, 4),
+        (Dense, Hardtanh),
+    ),
 }
+
+
+def test_curves_of_later_operator_sets_are_read(tmp_path: Path) -> None:
+    """Which the reference evaluates with constants in float32."""
+    nodes = [
+        node("MatMul", "x W", "a"),
+        node("Gelu", "a", "b"),
+        node("Mish", "b", "c"),
+        node("HardSwish", "c", "d"),
+        node("Gelu", "d", "y", approximate="tanh"),
+    ]
+    file = write(tmp_path / "m.onnx", nodes, {"W": W}, (1, 4), opset=20)
+    network, weights = read_onnx(file)
+    assert network.layers[1:] == (GELU(), Mish(), HardSwish(), GELU("tanh"))
+    x = random_array(1, 4)
+    ours = network.forward(weights, torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(ours, evaluate(file, x), rtol=1e-5, atol=1e-7)
+
+
+def test_a_clip_needs_both_ends(tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x W", "a"), node("Clip", "a low", "y")]
+    with pytest.raises(InputError, match="both ends"):
+        read_onnx(write(tmp_path / "m.onnx", nodes, {"W": W, "low": 0.0}, (1, 4)))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -385,3 +436,14 @@ def test_the_page_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run(*command.split()[1:])[0] == 0
     again = load_posterior("imported.safetensors")
     assert (again[0].digest, again[1].digest) == (written[0].digest, written[1].digest)
+
+
+def test_the_page_names_the_operators() -> None:
+    """Those of the table, and those that are computed."""
+    page = text("importers/onnx.md")
+    table = " ".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| "))
+    _, computed = page.split("as whole numbers: ")
+    for said, known in ((table, OPERATORS), (computed.split(". So")[0], FOLDED)):
+        words = set(re.findall(r"\b[A-Z][A-Za-z]+", said))
+        assert words == set(known)
+    assert f"operator sets {OLDEST} to {NEWEST}" in page

@@ -87,7 +87,7 @@ def test_frozen_layers_are_announced(tmp_path: Path) -> None:
     module = model()
     posterior = from_torch(module)[1]
     module[2].freeze()
-    with pytest.warns(UserWarning, match=r"module '2' \(BayesLinear\) is frozen"):
+    with pytest.warns(UserWarning, match=r"^2: BayesLinear is frozen"):
         found = from_torch(module)[1]
     assert torch.equal(found.std, posterior.std)
     with pytest.warns(UserWarning, match="frozen"):
@@ -98,7 +98,5 @@ def test_random_batch_normalisation_is_refused() -> None:
     module = nn.Sequential(
         torchbnn.BayesConv2d(0, 0.1, 1, 2, 3), torchbnn.BayesBatchNorm2d(0, 0.1, 2), nn.Flatten()
     )
-    with pytest.raises(
-        InputError, match=r"module '1' \(BayesBatchNorm2d\) with weights of shape \(2,\)"
-    ):
+    with pytest.raises(InputError, match=r"1: BayesBatchNorm2d with weights of shape \(2,\)"):
         from_torch(module, input_shape=(1, 4, 4))

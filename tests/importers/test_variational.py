@@ -108,7 +108,7 @@ OWN = pytest.mark.filterwarnings("ignore:.*names its weights in the same way:Use
 def test_layers_of_ones_own_are_read_by_their_names_and_announced() -> None:
     module = nn.Sequential(Own(2, 3), nn.ReLU(), Own(3, 2))
     with pytest.warns(
-        UserWarning, match=r"\(Own\) is not from blitz .* std = log\(1 \+ exp\(rho\)\)"
+        UserWarning, match=r"^\d: Own is not from blitz .* std = log\(1 \+ exp\(rho\)\)"
     ) as found:
         network, posterior = from_torch(module)
     assert len(found) == 2
@@ -124,14 +124,22 @@ def test_a_module_that_computes_something_else_is_refused() -> None:
             from_torch(nn.Sequential(layer))
 
 
-@OWN
-def test_a_module_with_a_hook_that_changes_the_output_is_refused() -> None:
+@pytest.mark.parametrize("layer", [1, 2])
+def test_a_hook_that_changes_the_output_of_a_layer_is_refused(layer: int) -> None:
     module = plain()
-    handle = module[0].register_forward_hook(lambda _, __, output: output + 1)  # type: ignore[index, union-attr]
+    handle = module[layer].register_forward_hook(lambda _, __, output: output + 1)  # type: ignore[index, union-attr]
     with pytest.raises(InputError, match="computes something else"):
         from_torch(module, std=0.1)
     handle.remove()
     from_torch(module, std=0.1)
+
+
+def test_a_hook_that_can_be_traced_is_read() -> None:
+    module = plain().eval()
+    module[0].register_forward_hook(lambda _, __, output: output + 1)  # type: ignore[index, union-attr]
+    network, posterior = from_torch(module, std=0.1)
+    x = torch.randn(5, 2, dtype=torch.float64)
+    torch.testing.assert_close(network.forward(posterior.mean, x), module.double()(x))
 
 
 @OWN

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bnncert import from_torch, robust, robust_loss
 from bnncert.concentration.margin import Weights
-from bnncert.importers.tracing import own_parameters
+from bnncert.importers.modules import own_parameters
 from bnncert.model.network import Network
 from bnncert.posteriors import Normal
 from living import LIBRARIES, SHAPES, build, examples

@@ -1,8 +1,9 @@
 """Activations between two lines: any slope is sound once its intercept is the extreme of f(z) -
 slope z on [l, u].
 
-For max(z, αz) the extreme is at an end or at 0, in float64. For tanh and the sigmoid it is at an
-end or where f' equals the slope, in Arb. Slopes need no trust.
+Where f is linear between kinks the extreme is at an end or a kink, in float64. For tanh and the
+sigmoid it is at an end or where f' equals the slope, in Arb; for other curves see `tangents`.
+Slopes need no trust.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from flint import arb
 
+from bnncert_check import tangents
 from bnncert_check.arithmetic import Array, down, lower_float, up, upper_float
 from bnncert_check.layers import Activation
 
@@ -42,49 +44,99 @@ def lines(
 
 
 def image(activation: Activation, l: Array, u: Array) -> tuple[Array, Array]:
-    """The range over [l, u]: every activation here is nondecreasing."""
-    if activation.slope is not None:
-        return _bent_down(activation.slope, l), -_bent_down_mirrored(activation.slope, -u)
-    curve = activation.traits.curve
+    """The range over [l, u]: between the values at the ends, and where f is least if it falls
+    before."""
+    traits, alpha = activation.traits, activation.below
+    if traits.form is not None:
+        return tangents.image(traits.form, l, u)
+    if traits.ends is not None:
+        return np.clip(l, *traits.ends), np.clip(u, *traits.ends)
+    if alpha is not None:
+        low = np.minimum(_bent_down(alpha, l), _bent_down(alpha, u))
+        high = np.minimum(_bent_down_mirrored(alpha, -l), _bent_down_mirrored(alpha, -u))
+        return np.where((l < 0) & (u > 0), np.minimum(low, 0.0), low), -high
+    curve = traits.curve
     return _elementwise(curve, lower_float)(l), _elementwise(curve, upper_float)(u)
 
 
 def default_slopes(activation: Activation, l: Array, u: Array) -> tuple[Array, Array]:
     """Good slopes for a lower and an upper line."""
-    alpha = activation.slope
+    traits, alpha = activation.traits, activation.below
+    if traits.form is not None:
+        form = traits.form
+        return tangents.best_slope(form, 1, l, u), -tangents.best_slope(form, -1, l, u)
+    if traits.ends is not None:
+        return _clip_slopes(*traits.ends, l, u)
     if alpha is not None:
-        width = np.where(u > l, u - l, 1.0)
-        chord = np.clip((np.maximum(u, alpha * u) - np.maximum(l, alpha * l)) / width, alpha, 1.0)
-        upper = np.where(l >= 0, 1.0, np.where(u <= 0, alpha, chord))
-        return np.where((l >= 0) | (u > np.maximum(-l, 0)), 1.0, alpha), upper
-    _, height, rate = activation.traits.curve
+        return _bent_slopes(alpha, l, u)
+    _, height, rate = traits.curve
     scale = height * rate
     return scale * _tangent(rate * l, rate * u), scale * _tangent(-rate * u, -rate * l)
+
+
+def _bent_slopes(alpha: float | Array, l: Array, u: Array) -> tuple[Array, Array]:
+    """The chord, and the steeper side or the flatter one, whichever leaves less: above and below
+    where f is convex, below and above where it is concave."""
+    width = np.where(u > l, u - l, 1.0)
+    rise = np.where(u >= 0, u, alpha * u) - np.where(l >= 0, l, alpha * l)
+    chord = np.clip(rise / width, np.minimum(alpha, 1.0), np.maximum(alpha, 1.0))
+    chord = np.where(l >= 0, 1.0, np.where(u <= 0, alpha, chord))
+    side = np.where((l >= 0) | (u > np.maximum(-l, 0)), 1.0, alpha)
+    convex = np.asarray(alpha) <= 1
+    return np.where(convex, side, chord), np.where(convex, chord, side)
+
+
+def _clip_slopes(low: float, high: float, l: Array, u: Array) -> tuple[Array, Array]:
+    """Edges of the hulls of f at the ends and kinks."""
+    points = [l, np.clip(np.full_like(l, low), l, u), np.clip(np.full_like(l, high), l, u), u]
+    values = [np.clip(z, low, high) for z in points]
+    below, above = (
+        sign * tangents.hull_slope(points, [sign * v for v in values]) for sign in (1, -1)
+    )
+    inside, flat = (l >= low) & (u <= high), (u <= low) | (l >= high)
+    below, above = (np.where(inside, 1.0, np.where(flat, 0.0, own)) for own in (below, above))
+    return below, above
 
 
 def _intercept(
     activation: Activation, slope: Array, l: Array, u: Array, mirror: bool = False
 ) -> Array:
     """min over [l, u] of f(z) - slope z from below; `mirror`: of -f(-z) instead of f(z)."""
-    if activation.slope is None:  # a curve
-        sign = -1 if mirror else 1
+    traits, sign = activation.traits, -1 if mirror else 1
+    if traits.form is not None:
+        low, high = (-u, -l) if mirror else (l, u)
+        return tangents.least(traits.form, sign, sign * slope, low, high)
+    if traits.ends is not None:
+        first, last = traits.ends
+        return _clip_intercept(*((-last, -first) if mirror else (first, last)), slope, l, u)
+    alpha = activation.below
+    if alpha is None:  # a stretched tanh
         found = np.frompyfunc(
-            lambda a, lo, hi: _curve_intercept(activation.traits.curve, sign, a, lo, hi), 3, 1
+            lambda a, lo, hi: _curve_intercept(traits.curve, sign, a, lo, hi), 3, 1
         )
         return np.asarray(found(slope, l, u), np.float64)
     bent = _bent_down_mirrored if mirror else _bent_down
-    ends = [down(bent(activation.slope, z) - up(slope * z)) for z in (l, u)]
+    ends = [down(bent(alpha, z) - up(slope * z)) for z in (l, u)]
     return np.minimum(np.minimum(*ends), np.where((l < 0) & (u > 0), 0.0, np.inf))
 
 
-def _bent_down(alpha: float, z: Array) -> Array:
-    """max(z, αz) from below."""
-    return np.where(z >= 0, z, down(alpha * z) if alpha else 0.0)
+def _clip_intercept(low: float, high: float, slope: Array, l: Array, u: Array) -> Array:
+    """At an end or at a kink: at kinks f(z) = z."""
+    found = np.minimum(*(down(np.clip(z, low, high) - up(slope * z)) for z in (l, u)))
+    for kink in (low, high):
+        at = down(kink - up(slope * kink))
+        found = np.minimum(found, np.where((l < kink) & (kink < u), at, np.inf))
+    return found
 
 
-def _bent_down_mirrored(alpha: float, z: Array) -> Array:
-    """-max(-z, -αz) = min(z, αz) from below."""
-    return np.where(z <= 0, z, down(alpha * z) if alpha else 0.0)
+def _bent_down(alpha: float | Array, z: Array) -> Array:
+    """z or αz from below."""
+    return np.where(z >= 0, z, np.where(np.asarray(alpha) == 0, 0.0, down(alpha * z)))
+
+
+def _bent_down_mirrored(alpha: float | Array, z: Array) -> Array:
+    """-f(-z) = z or αz from below."""
+    return np.where(z <= 0, z, np.where(np.asarray(alpha) == 0, 0.0, down(alpha * z)))
 
 
 def _at(curve: Curve, z: arb) -> arb:

@@ -9,13 +9,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bnncert_check import curves
 from bnncert_check.grammar import flag, index, listed, members, number, whole, word
-from bnncert_check.layers import KINDS, Activation, Layer
+from bnncert_check.layers import KINDS, Activation, Layer, Traits, clip, curved, parametric
 from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Conv, Dense, Scale, Shape
 from bnncert_check.wiring import NOTHING, Add, MaxPool, Move, Numbers, Wiring
 
 LARGEST_SLOPE = math.nextafter(1.0, 0.0)  # of a leaky ReLU: below 1
+LARGEST_PARAMETER = 1000.0  # of ELU and PReLU; of Softplus also its inverse
 
 # Each takes a layer's description, the shape that it reads, the weights before it and its position,
 # and gives the layer and the shape after it. Flatten and Reshape are none: vectors are flat here.
@@ -190,6 +192,71 @@ def _activation(entry: dict[str, Any], shape: Shape, _: int, position: int) -> R
     return Activation(kind, slope, math.prod(shape), position), shape
 
 
+def _own(entry: dict[str, Any], shape: Shape, _: int, position: int) -> Read:
+    kind = word(entry["type"], f"the type of layer {position}", OWN)
+    names, read = OWN[kind]
+    found = members(entry, f"layer {position}", ("type", *names))
+    traits = read(found, shape, f"layer {position}")
+    return Activation(kind, None, math.prod(shape), position, traits), shape
+
+
+def _gelu(found: dict[str, Any], _: Shape, where: str) -> Traits:
+    exact = word(found["approximate"], f"what {where} is", ("none", "tanh")) == "none"
+    return curved(curves.GELU if exact else curves.TANH_GELU)
+
+
+def _softplus(found: dict[str, Any], _: Shape, where: str) -> Traits:
+    beta = number(found["beta"], f"beta of {where}", 1 / LARGEST_PARAMETER, LARGEST_PARAMETER)
+    return curved(curves.softplus(beta))
+
+
+def _elu(found: dict[str, Any], _: Shape, where: str) -> Traits:
+    alpha = number(found["alpha"], f"alpha of {where}", 0.0, LARGEST_PARAMETER)
+    _require(alpha > 0, f"alpha of {where} is 0")
+    return curved(curves.exponential(1.0, alpha))
+
+
+def _hardtanh(found: dict[str, Any], _: Shape, where: str) -> Traits:
+    low, high = (number(found[name], f"{name} of {where}") for name in ("low", "high"))
+    _require(low < high, f"the ends of {where} are {low} and {high}")
+    return clip(low, high)
+
+
+def _parametric(found: dict[str, Any], shape: Shape, where: str) -> Traits:
+    """One slope, or those of a shape whose sizes of 1 spread."""
+    own = _sizes(found["shape"], f"the shape of {where}", 1)
+    limits = -LARGEST_PARAMETER, LARGEST_PARAMETER
+    slopes = [
+        number(slope, f"a slope of {where}", *limits)
+        for slope in listed(found["slopes"], f"the slopes of {where}", math.prod(own))
+    ]
+    fits = not own or (
+        len(own) == len(shape)
+        and all(size in (1, given) for size, given in zip(own, shape, strict=True))
+    )
+    _require(fits, f"{where} has slopes of shape {own} and gets {shape}")
+    return parametric(np.broadcast_to(np.reshape(slopes, own), shape).reshape(-1).copy())
+
+
+def _fixed(form: curves.Curve) -> Callable[[dict[str, Any], Shape, str], Traits]:
+    return lambda _, __, ___: curved(form)
+
+
+# Activations with traits of their own: their fields, and what reads those.
+OWN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any], Shape, str], Traits]]] = {
+    "GELU": (("approximate",), _gelu),
+    "SiLU": ((), _fixed(curves.SILU)),
+    "Mish": ((), _fixed(curves.MISH)),
+    "Softplus": (("beta",), _softplus),
+    "ELU": (("alpha",), _elu),
+    "SELU": ((), _fixed(curves.SELU)),
+    "HardSwish": ((), _fixed(curves.HARD_SWISH)),
+    "Softsign": ((), _fixed(curves.SOFTSIGN)),
+    "Hardtanh": (("low", "high"), _hardtanh),
+    "PReLU": (("slopes", "shape"), _parametric),
+}
+
+
 def _require(fits: bool, message: str) -> None:
     if not fits:
         raise CannotCheck("malformed", message)
@@ -207,6 +274,7 @@ READERS: dict[str, Callable[[dict[str, Any], Shape, int, int], Read]] = {
     "AvgPool2d": _average,
     "MaxPool2d": _maximum,
     **dict.fromkeys(KINDS, _activation),
+    **dict.fromkeys(OWN, _own),
 }
 
 # Of layers that read several nodes: from all of their shapes.

@@ -1,6 +1,6 @@
 """Layers on flat vectors: the one place that knows which layers there are.
 
-What an activation is like is said once, in `KINDS`; what follows from it is asked for as `traits`.
+What an activation is like is said once, as its traits.
 """
 
 from __future__ import annotations
@@ -9,54 +9,91 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
+from bnncert_check.arithmetic import Array
+from bnncert_check.curves import Curve
 from bnncert_check.weighted import Conv, Dense, Scale
 from bnncert_check.wiring import Add, MaxPool, Move
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Of a nondecreasing activation f whose slopes are in [0, 1].
+    """Of an activation f.
 
-    bent: f(z) = max(z, slope z), the slope below 0 being `slope`; else f(z) = lift + height
-    tanh(rate z). largest: of |f|; where it is infinite, |f(z)| <= |z|.
+    slope: f(z) = z for z >= 0 and slope z below, one slope for all or one each [n]; ends: f(z) =
+    min(max(z, low), high); form: any other curve; else f(z) = lift + height tanh(rate z), with
+    those of `curve`. largest: of |f|; where it is infinite, |f(z)| <= a |z| + b, (a, b) the growth.
+    slopes: the least and the largest.
     """
 
-    npz: str  # its name in `.npz` files
-    slope: float | None = None  # of a leaky ReLU unless given
+    slope: float | Array | None = None  # of a leaky ReLU unless given
     curve: tuple[float, float, float] = (0.0, 0.0, 0.0)
     largest: float = math.inf
+    ends: tuple[float, float] | None = None
+    form: Curve | None = None
+    growth: tuple[float, float] = (1.0, 0.0)
+    slopes: tuple[float, float] = (0.0, 1.0)
 
     @property
     def bent(self) -> bool:
-        return self.slope is not None
+        """Linear on both sides of 0, and steeper above."""
+        return self.slope is not None and bool(np.all(np.asarray(self.slope) <= 1))
 
     @property
     def flat_below(self) -> bool:
         """Whether f is 0 for all z <= 0, however far below."""
-        return self.slope == 0
+        if self.ends is not None:
+            return self.ends[0] == 0
+        return isinstance(self.slope, float) and self.slope == 0
 
 
 KINDS = {
-    "ReLU": Traits("relu", slope=0.0),
-    "LeakyReLU": Traits("leaky_relu", slope=0.01),
-    "Tanh": Traits("tanh", curve=(0.0, 1.0, 1.0), largest=1.0),
-    "Sigmoid": Traits("sigmoid", curve=(0.5, 0.5, 0.5), largest=1.0),
+    "ReLU": Traits(slope=0.0),
+    "LeakyReLU": Traits(slope=0.01),
+    "Tanh": Traits(curve=(0.0, 1.0, 1.0), largest=1.0),
+    "Sigmoid": Traits(curve=(0.5, 0.5, 0.5), largest=1.0),
 }
+
+
+def parametric(slopes: Array) -> Traits:
+    """z for z >= 0, slope z below, slopes [n]"""
+    least, most = float(slopes.min()), float(slopes.max())
+    return Traits(
+        slope=slopes,
+        growth=(max(1.0, -least, most), 0.0),
+        slopes=(min(0.0, least), max(1.0, most)),
+    )
+
+
+def clip(low: float, high: float) -> Traits:
+    """min(max(z, low), high)"""
+    return Traits(ends=(low, high), largest=max(abs(low), abs(high)))
+
+
+def curved(form: Curve) -> Traits:
+    return Traits(largest=form.largest, form=form, growth=form.growth, slopes=form.slopes)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """One of `KINDS`; a bent one has its own slope below 0. Its slopes in proofs are named by its
-    `position`."""
+    """One of `KINDS`, where a bent one has its own slope below 0, or what `own` says. Its slopes in
+    proofs are named by its `position`."""
 
     kind: str
-    slope: float | None
+    slope: float | Array | None
     width: int
     position: int
+    own: Traits | None = None
 
     @property
     def traits(self) -> Traits:
-        return KINDS[self.kind]
+        return KINDS[self.kind] if self.own is None else self.own
+
+    @property
+    def below(self) -> float | Array | None:
+        """The slope below 0 of what is linear on both sides of it."""
+        return self.slope if self.own is None else self.own.slope
 
     @property
     def outputs(self) -> int:

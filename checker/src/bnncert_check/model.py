@@ -22,7 +22,7 @@ from bnncert_check.files import (
     strict_json,
 )
 from bnncert_check.grammar import exact, listed, members, word
-from bnncert_check.layers import KINDS, Layer
+from bnncert_check.layers import Layer
 from bnncert_check.network import Network, read_network
 from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Linear, Shape
@@ -42,7 +42,23 @@ STACKED = {"factor", "samples"}  # several numbers a weight
 GAUSSIAN = ("normal", "low-rank-normal")
 INDEPENDENT = ("normal", "uniform", "truncated-normal", "laplace", "student-t")
 EMPIRICAL = ("empirical",)
-NPZ_ACTIVATIONS = {traits.npz: kind for kind, traits in KINDS.items()}
+NPZ_ACTIVATIONS: dict[str, dict[str, Any]] = {
+    "relu": {"type": "ReLU"},
+    "leaky_relu": {"type": "LeakyReLU", "slope": 0.01},
+    "tanh": {"type": "Tanh"},
+    "sigmoid": {"type": "Sigmoid"},
+    "gelu": {"type": "GELU", "approximate": "none"},
+    "gelu_tanh": {"type": "GELU", "approximate": "tanh"},
+    "silu": {"type": "SiLU"},
+    "mish": {"type": "Mish"},
+    "softplus": {"type": "Softplus", "beta": 1.0},
+    "elu": {"type": "ELU", "alpha": 1.0},
+    "selu": {"type": "SELU"},
+    "hardswish": {"type": "HardSwish"},
+    "softsign": {"type": "Softsign"},
+    "hardtanh": {"type": "Hardtanh", "low": -1.0, "high": 1.0},
+    "relu6": {"type": "Hardtanh", "low": 0.0, "high": 6.0},
+}
 NOTHING, LAST = (
     "linear",
     "softmax",
@@ -298,10 +314,7 @@ def _from_npz(path: Path) -> Model:
             {"type": "Dense", "inputs": inputs, "outputs": outputs, "bias": f"b{i}_mean" in arrays}
         )
         if name in NPZ_ACTIVATIONS:
-            kind = NPZ_ACTIVATIONS[name]
-            described.append(
-                {"type": kind} | ({"slope": KINDS[kind].slope} if kind == "LeakyReLU" else {})
-            )
+            described.append(dict(NPZ_ACTIVATIONS[name]))
     architecture = {"input_shape": [described[0]["inputs"]], "layers": described}
     network = read_network(architecture)
     posterior = _posterior("normal", network.layers, arrays, "")

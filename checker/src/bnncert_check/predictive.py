@@ -173,8 +173,10 @@ def _joined(layer: Wiring, sizes: list[Array]) -> Array:
 
 
 def _activated(layer: Activation, sizes: list[Array]) -> Array:
-    largest = layer.traits.largest
-    return sizes[0] if math.isinf(largest) else np.full_like(sizes[0], largest)
+    largest, (factor, offset) = layer.traits.largest, layer.traits.growth
+    if math.isinf(largest):
+        return sizes[0] if (factor, offset) == (1.0, 0.0) else up(up(factor * sizes[0]) + offset)
+    return np.full_like(sizes[0], largest)
 
 
 SIZES: dict[type[Layer], Callable[[Any, list[Array]], Array]] = {

@@ -57,7 +57,13 @@ from bnncert_check.splits import Common, Leaf, Tree, leaf_of, split_step
 from bnncert_check.tails import normal_tail
 from bnncert_check.weighted import Conv, Dense, Linear, Scale, pull_up
 from bnncert_check.wiring import SUMS, MaxPool, Move, Sum
-from bnncert_check.zonotopes import Reading, image_zonotope, input_zonotope
+from bnncert_check.zonotopes import (
+    Reading,
+    image_zonotope,
+    input_zonotope,
+    new_symbols,
+    require_room,
+)
 
 
 @dataclass(frozen=True)
@@ -266,6 +272,7 @@ class Forward:
             slopes,
             self.symbols,
         )
+        require_room([*self.held.values()], self.symbols + new_symbols(layer), layer.outputs)
         found = self.held[k + 1] = image_zonotope(layer, matrix, reading)
         self.symbols = max(self.symbols, len(found.directions))
         for node in {*nodes}:

@@ -107,7 +107,8 @@ def split_step(
 ) -> tuple[SplitStep, Interval]:
     """The activation in a leaf, and the range of what it gives; a ReLU that is off at the root
     stays as it is there."""
-    k, flat = layer.position, layer.slope or 0.0
+    k, flat = layer.position, layer.below
+    assert flat is not None  # nothing else is split
     signs = np.where(dead, 0.0, leaf.signs[k])
     low, high = root.h.lower, root.h.upper
     # Whatever the root's interval is, that of the leaf holds every z of the right sign in it.

@@ -120,10 +120,6 @@ class MaxPool:
         return window_places(self.shape, self.kernel, self.stride, self.padding)
 
     @property
-    def inputs(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def outputs(self) -> int:
         return self.shape[0] * math.prod(self.places)
 

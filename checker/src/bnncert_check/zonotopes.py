@@ -3,25 +3,30 @@
 The symbols δ_p are one for each coordinate of the input, x_p = c_p + r_p δ_p, and one for each of
 the neurons whose activation is off its line by most; what other activations are off by is part of
 the error, and so is every rounding. Intervals of what activations read are given from outside.
+Directions are made in parts, so that hardly more is held than they take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bnncert_check.activations import lines
 from bnncert_check.arithmetic import ETA, UNIT, Array, down, floor_of_errors, sum_error, up
 from bnncert_check.layers import Activation, Layer
 from bnncert_check.linear import Interval, MaxStep, center_radius
+from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Conv, Dense, Linear, Scale, meet_error, meet_up
 from bnncert_check.wiring import Add, MaxPool, Move, Wiring
 
 MOST_OPEN = 512  # neurons of a layer that get a symbol of their own
+MOST_HELD = 2**26  # numbers of all nodes' directions: 512 MiB
+AT_ONCE = 2**20  # numbers that are worked on
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,9 @@ class Zonotope:
     @cached_property
     def reach(self) -> Array:
         """Σ_p |g_p| from above."""
-        total = np.abs(self.directions).sum(0)
+        total = np.zeros_like(self.center)
+        for part in _parts(len(self.directions), len(total)):
+            total += np.abs(self.directions[part]).sum(0)
         return up(total + sum_error(len(self.directions), total))
 
     @property
@@ -55,8 +62,23 @@ class Reading:
     symbols: int
 
 
+def require_room(held: list[Zonotope], symbols: int, width: int) -> None:
+    """Refuse one more zonotope beside those that are held."""
+    needed = sum(zonotope.directions.size for zonotope in held) + symbols * width
+    if needed > MOST_HELD:
+        raise CannotCheck(
+            "too-large", f"zonotopes of {symbols} symbols would take {needed >> 17} MiB"
+        )
+
+
+def new_symbols(layer: Layer) -> int:
+    """The most that come up with a layer."""
+    return min(layer.outputs, MOST_OPEN) if isinstance(layer, Activation) else 0
+
+
 def input_zonotope(h: Interval) -> Zonotope:
     center, radius = center_radius(h)
+    require_room([], len(radius), len(radius))
     return Zonotope(center, np.diag(radius), np.zeros_like(center))
 
 
@@ -74,16 +96,20 @@ def _linear(layer: Linear, matrix: Array, reading: Reading) -> Zonotope:
     turned = meet_error(layer, size, h.reach, 0.0)
     floor = len(h.directions) * floor_of_errors(len(matrix))
     error = up(up(meet_up(layer, size, h.error, 0.0) + rounded) + up(turned + floor))
-    return Zonotope(center, layer.meets(matrix, h.directions), error)
+    directions = np.empty((len(h.directions), layer.outputs))
+    for part in _parts(len(directions), len(h.center) + layer.outputs):
+        directions[part] = layer.meets(matrix, h.directions[part])
+    return Zonotope(center, directions, error)
 
 
 def _wired(layer: Wiring, _: None, reading: Reading) -> Zonotope:
     """Moves are exact, sums are rounded."""
     terms = reading.zonotopes
     count = max(len(h.directions) for h in terms)
-    parts = [_padded(h.directions, count) for h in terms]
     center = layer.join([h.center for h in terms], _as_it_is)
-    directions = layer.join_all(parts)
+    directions = np.empty((count, layer.outputs))
+    for part in _parts(count, len(terms) * layer.outputs):
+        directions[part] = layer.join_all([_within(h.directions, part) for h in terms])
     error = layer.join([h.error for h in terms], up)
     if isinstance(layer, Add):
         size = layer.join([up(np.abs(h.center) + h.reach) for h in terms], up)
@@ -103,30 +129,36 @@ def _activation(layer: Activation, _: None, reading: Reading) -> Zonotope:
     assert slope is not None
     on = lines(layer, z.lower, z.upper, slope, slope)
     middle = on.lower / 2 + on.upper / 2
-    off = np.maximum(up(on.upper - middle), up(middle - on.lower))
+    off = np.maximum(np.maximum(up(on.upper - middle), up(middle - on.lower)), 0.0)
     center = slope * h.center + middle
     size = up(up(np.abs(slope) * up(np.abs(h.center) + h.reach)) + np.abs(middle))
     rounded = up(4 * UNIT * size + (len(h.directions) + 4) * ETA)
     error = up(up(np.abs(slope) * h.error) + rounded)
-    directions = _padded(slope * h.directions, reading.symbols)
-    return _with_symbols(Zonotope(center, directions, error), np.maximum(off, 0.0))
+    most = _symbols(off)
+    directions = np.zeros((reading.symbols + len(most), len(off)))
+    np.multiply(slope, h.directions, out=directions[: len(h.directions)])
+    directions[reading.symbols + np.arange(len(most)), most] = off[most]
+    off[most] = 0.0
+    return Zonotope(center, directions, up(error + off))
 
 
-def _with_symbols(zonotope: Zonotope, off: Array) -> Zonotope:
-    """What neurons are off by, as directions of their own for those that are off by most."""
-    most = np.argsort(-off, kind="stable")[:MOST_OPEN]
-    most = most[off[most] > 0]
-    own = np.zeros((len(most), len(off)))
-    own[np.arange(len(most)), most] = off[most]
-    left = off.copy()
-    left[most] = 0.0
-    directions = np.concatenate([zonotope.directions, own])
-    return Zonotope(zonotope.center, directions, up(zonotope.error + left))
+def _symbols(off: Array) -> NDArray[np.int64]:
+    """The neurons that are off by most. Those that are by the same, but for rounding, are taken in
+    order, as the prover does."""
+    most = np.argsort(-off.astype(np.float32), kind="stable")[:MOST_OPEN]
+    return most[off[most] > 0]
 
 
-def _padded(directions: Array, symbols: int) -> Array:
-    """With directions of 0 for later symbols."""
-    return np.pad(directions, ((0, symbols - len(directions)), (0, 0)))
+def _parts(count: int, width: int) -> Iterator[slice]:
+    """So many rows of so many numbers, a few at a time."""
+    step = max(1, AT_ONCE // width)
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _within(directions: Array, part: slice) -> Array:
+    """Of some symbols, 0 where there are none."""
+    own = directions[part]
+    return np.pad(own, ((0, part.stop - part.start - len(own)), (0, 0)))
 
 
 def _maximum(layer: MaxPool, _: None, reading: Reading) -> Zonotope:
@@ -136,9 +168,11 @@ def _maximum(layer: MaxPool, _: None, reading: Reading) -> Zonotope:
     chosen, alone = MaxStep(layer, z).followed()
     whole = Interval(layer.maximum(z.lower), layer.maximum(z.upper))
     middle, radius = center_radius(whole)
+    directions = h.directions[:, chosen]
+    directions *= alone
     return Zonotope(
         np.where(alone, h.center[chosen], middle),
-        h.directions[:, chosen] * alone,
+        directions,
         np.where(alone, h.error[chosen], radius),
     )
 

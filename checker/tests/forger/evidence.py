@@ -9,7 +9,7 @@ import numpy as np
 
 from forger.forgery import Forgery
 from forger.laws import BOXED, Law
-from forger.nets import Array, Layer, Net, Random, pick
+from forger.nets import CURVES, Array, Layer, Net, Random, pick
 
 BENT = ("ReLU", "LeakyReLU")
 
@@ -113,12 +113,13 @@ def proof(
         "t": float(pick(r, [0.5, 1.5, 2.5, 3.5, 5.0])).hex(),
         "rows_optimised": False,
     }
-    found |= {"layers_alone": True} if r.random() < 0.5 else {}
+    for said in ("layers_alone", "forward"):
+        found |= {said: True} if r.random() < 0.5 else {}
     found |= {"probability": (0.5).hex()} if probability else {}
     own, after = r.random() < 0.4, made.net.shapes[1:]
     for k, (layer, shape) in enumerate(zip(made.net.layers, made.net.shapes_before, strict=True)):
         width = math.prod(shape)
-        if layer["type"] in (*BENT, "Tanh", "Sigmoid"):
+        if layer["type"] in CURVES:
             for side in ("lower", "upper"):
                 made.tensors[f"{prefix}{side}_slopes{k}"] = slopes(r, width)
             if own:
@@ -133,8 +134,9 @@ def proof(
 
 
 def _may_be_refined(layer: Layer, shape: tuple[int, ...]) -> bool:
-    """Images with weights, and sums of images."""
-    return layer["type"] == "Conv2d" or (layer["type"] == "Add" and len(shape) == 3)
+    """What is linear and gives an image, and sums of images."""
+    wide = layer["type"] in ("Scale", "Add") and len(shape) > 1
+    return layer["type"] in ("Conv2d", "AvgPool2d") or wide
 
 
 def slopes(r: Random, *shape: int) -> Array:
@@ -142,9 +144,13 @@ def slopes(r: Random, *shape: int) -> Array:
 
 
 def bent(net: Net) -> list[tuple[int, int]]:
-    """Position and width of every ReLU and leaky ReLU."""
+    """Position and width of every ReLU that is steeper above 0 than below."""
     pairs = enumerate(zip(net.layers, net.shapes_before, strict=True))
-    return [(k, math.prod(shape)) for k, (layer, shape) in pairs if layer["type"] in BENT]
+    return [(k, math.prod(shape)) for k, (layer, shape) in pairs if _is_bent(layer)]
+
+
+def _is_bent(layer: Layer) -> bool:
+    return layer["type"] in BENT or max(layer.get("slopes", [2.0])) <= 1
 
 
 def trees(r: Random, made: Forgery, prefix: str, rows: int, part: int) -> dict[str, Any]:
@@ -186,26 +192,13 @@ def tree(r: Random, count: int) -> Array:
 
 def common(r: Random, made: Forgery, prefix: str, part: int) -> str:
     """A reference for the common noise, of the sizes it must have."""
-    law = made.posterior.laws[part]
-    start = 0
+    random = made.posterior.laws[part].random_layers(made.net)
     for k, (layer, shape) in enumerate(zip(made.net.layers, made.net.shapes_before, strict=True)):
-        if layer["type"] in ("Dense", "Conv2d"):
-            size = _size(layer)
-            noise = [
-                law.fields[name][start : start + size]
-                for name in ("std", "factor")
-                if name in law.fields
-            ]
-            start += size
-            if layer["type"] == "Dense" and any(values.any() for values in noise):
-                made.tensors[f"{prefix}rows{k}"] = r.normal(0, 1, layer["outputs"])
-                if not made.net.reads_input(k):
-                    made.tensors[f"{prefix}centers{k}"] = r.normal(0, 1, math.prod(shape))
+        if layer["type"] == "Dense" and random[k]:
+            made.tensors[f"{prefix}rows{k}"] = r.normal(0, 1, layer["outputs"])
+            if not made.net.reads_input(k, random):
+                made.tensors[f"{prefix}centers{k}"] = r.normal(0, 1, math.prod(shape))
     return float(10 ** r.uniform(-1, 1.5)).hex()
-
-
-def _size(layer: dict[str, Any]) -> int:
-    return Net((), (layer,)).size
 
 
 def networks(r: Random, made: Forgery) -> dict[str, Any]:

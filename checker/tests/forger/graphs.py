@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+from forger.kinds import JOINS, linear, move, shape_after, takes
 from forger.nets import Layer, Net, Random, activation, parameters, pick, random_chain
 
 
 def random_net(r: Random) -> Net:
-    """A chain, or a graph of vectors or images."""
-    if r.random() < 0.55:
+    """A chain, or a graph of vectors, of images, or of every layer there is."""
+    if r.random() < 0.4:
         return random_chain(r)
+    if r.random() < 0.5:
+        return mixed_graph(r)
     return _image_graph(r) if r.random() < 0.2 else _vector_graph(r)
 
 
@@ -30,11 +34,7 @@ class _Drawing:
         k = len(self.layers)
         said = [*nodes] != [k] or self.r.random() < 0.1
         self.layers.append(layer | ({"reads": [*nodes]} if said else {}))
-        shape = self.shapes[nodes[0]]
-        if layer["type"] == "Dense":
-            shape = (layer["outputs"],)
-        elif layer["type"] in ("Conv2d", "Flatten", "AvgPool2d", "MaxPool2d"):
-            shape = Net(shape, (layer,)).shapes[-1]
+        shape = shape_after(layer, [self.shapes[node] for node in nodes])
         self.shapes.append(shape)
         self.unread = (self.unread - {*nodes}) | {k + 1}
         return k + 1
@@ -43,6 +43,9 @@ class _Drawing:
         (inputs,) = self.shapes[node]
         entry = {"type": "Dense", "inputs": inputs, "outputs": outputs}
         return self.add(entry | {"bias": bool(self.r.random() < 0.7)}, node)
+
+    def flat(self, node: int) -> int:
+        return node if len(self.shapes[node]) == 1 else self.add({"type": "Flatten"}, node)
 
     def sum(self, *nodes: int) -> int:
         return self.add({"type": "Add"}, *nodes)
@@ -95,16 +98,37 @@ def _image_graph(r: Random) -> Net:
     return _joined(r, drawn)
 
 
+def mixed_graph(r: Random) -> Net:
+    """Any layers on nodes of any shape, with at most eight entries."""
+    drawn = _Drawing(r, pick(r, [(1,), (2,), (1, 2, 1), (2, 1, 1), (1, 1, 2)]))
+    for _ in range(int(r.integers(2, 7))):
+        node = drawn.some()
+        shape = drawn.shapes[node]
+        match pick(r, ["linear", "linear", "activation", "sum", "concat", "move", "move"]):
+            case "linear":
+                drawn.add(linear(r, shape), node)
+            case "activation":
+                drawn.add(activation(r, shape), node)
+            case "sum":
+                drawn.sum(*drawn.alike(node))
+            case "concat" if math.prod(shape) < 4:
+                axis = int(r.integers(len(shape)))
+                drawn.add({"type": "Concat", "axis": axis}, *drawn.alike(node)[:2])
+            case _:
+                drawn.add(move(r, shape), node)
+    return _joined(r, drawn)
+
+
 def _joined(r: Random, drawn: _Drawing) -> Net:
     """With every node read: what waits is brought to one width and added, right at the end or
     before a last layer."""
     outputs = int(pick(r, [1, 2, 3]))
     if r.random() < 0.5:
-        drawn.dense(max(drawn.unread), outputs)
+        drawn.dense(drawn.flat(max(drawn.unread)), outputs)
     waiting = sorted(drawn.unread)
     for node in waiting:
         if drawn.shapes[node] != (outputs,):
-            drawn.dense(node, outputs)
+            drawn.dense(drawn.flat(node), outputs)
     waiting = sorted(drawn.unread)
     if len(waiting) > 1:
         drawn.sum(*waiting)
@@ -129,34 +153,20 @@ def is_network(net: Net) -> bool:
             return False
         if not all(0 <= node <= k for node in nodes):
             return False
-        if len(nodes) < 1 or (len(nodes) > 1) != (layer["type"] == "Add"):
+        if len(nodes) < 1 or (len(nodes) > 1) != (layer["type"] in JOINS):
             return False
         read.update(nodes)
     return read >= {*range(len(net.layers))} and _fits(net)
 
 
 def _fits(net: Net) -> bool:
-    """Whether all terms of a sum have one shape, and every layer the shape that it takes."""
+    """Whether every layer gets shapes that it takes."""
     shapes = [net.input_shape]
     for nodes, layer in zip(net.reads, net.layers, strict=True):
-        shape = shapes[nodes[0]]
-        if any(shapes[node] != shape for node in nodes):
+        read = [shapes[node] for node in nodes]
+        if not takes(layer, read):
             return False
-        match layer["type"]:
-            case "Dense":
-                fits = shape == (layer["inputs"],)
-            case "Conv2d":
-                fits = len(shape) == 3 and shape[0] == layer["in_channels"]
-                fits = fits and shape[1] + 2 * layer["padding"][0] >= layer["kernel"][0]
-            case "AvgPool2d" | "MaxPool2d":
-                fits = len(shape) == 3 and shape[1] >= layer["kernel"][0]
-            case _:
-                fits = True
-        if not fits:
-            return False
-        plain = {name: value for name, value in layer.items() if name != "reads"}
-        alone = Net(shape, (plain,)) if layer["type"] != "Add" else None
-        shapes.append(shape if alone is None else alone.shapes[-1])
+        shapes.append(shape_after(layer, read))
     return len(shapes[-1]) == 1
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from scipy import stats
 
 from bnncert_check.files import digest
-from forger.nets import Array, Net, Random, pick
+from forger.nets import Array, Net, Random, own_size, pick
 
 NODES = {1: 2001, 2: 121}  # of the grid, by random coordinates
 REACH = 7.0  # of the grid, in standard deviations of a Gaussian that is mapped to the law
@@ -47,6 +47,12 @@ class Law:
         return self.fields.get("std", self.fields.get("scale"))
 
     @property
+    def shared(self) -> Array:
+        """The factor [n, k], with rows of zeros where it has none."""
+        factor = self.fields.get("factor", np.zeros((0, 0)))
+        return np.pad(factor, ((len(self.center) - len(factor), 0), (0, 0)))
+
+    @property
     def center(self) -> Array:
         match self.family:
             case "uniform":
@@ -56,6 +62,12 @@ class Law:
             case "empirical":
                 return self.fields["samples"][0]
         return next(iter(self.fields.values()))
+
+    def random_layers(self, net: Net) -> list[bool]:
+        """Whether any weight of each layer is, of a Gaussian family."""
+        noise = self.fields.get("std", np.zeros(net.size)) + np.abs(self.shared).sum(1)
+        ends = np.cumsum([own_size(layer) for layer in net.layers])[:-1]
+        return [bool(own.any()) for own in np.split(noise, ends)]
 
     def grid(self) -> tuple[Array, Array]:
         """Weights [*grid, n] and their probabilities [*grid]."""
@@ -88,9 +100,7 @@ class Law:
         random = np.flatnonzero(self.spread > 0)
         if self.family in ("normal", "low-rank-normal"):
             directions = [self.fields["std"][i] * unit[i] for i in random]
-            directions += [
-                column for column in self.fields.get("factor", np.zeros((1, 0))).T if column.any()
-            ]
+            directions += [column for column in self.shared.T if column.any()]
             return directions, [stats.norm()] * len(directions)
         laws = {
             "uniform": lambda low, high: stats.uniform(low, high - low),
@@ -158,8 +168,9 @@ class Posterior:
         )
 
 
-def random_law(r: Random, size: int, family: str, random: int = 2) -> Law:
+def random_law(r: Random, net: Net, family: str, random: int = 2) -> Law:
     """With at most `random` coordinates that are random; spreads from tiny to huge."""
+    size = net.size
     mean = r.normal(0, 1, size) * pick(r, [1, 1, 2])
     std = np.zeros(size)
     chosen = r.permutation(size)[:random]
@@ -172,7 +183,8 @@ def random_law(r: Random, size: int, family: str, random: int = 2) -> Law:
             std[chosen[rank:]] *= r.random(len(chosen[rank:])) < 0.7
             std[chosen[:rank]] = 0
             keep = max(0, random - int((std > 0).sum()))
-            factor = r.normal(0, 1, (size, min(rank, keep))) * 10 ** r.uniform(-2, 0)
+            shared = size if r.random() < 0.5 else int(pick(r, net.tails))
+            factor = r.normal(0, 1, (shared, min(rank, keep))) * 10 ** r.uniform(-2, 0)
             return Law(family, {"mean": mean, "std": std, "factor": factor})
         case "normal":
             return Law(family, {"mean": mean, "std": std})
@@ -198,7 +210,7 @@ def _unfit(r: Random) -> list[str]:
     return ["empirical"] if r.random() < 0.2 else []
 
 
-def random_posterior(r: Random, size: int) -> Posterior:
+def random_posterior(r: Random, net: Net) -> Posterior:
     """Of any family, or a mixture, also of families that mixtures are not for."""
     if r.random() < 0.2:
         count = int(r.integers(1, 4))
@@ -206,9 +218,9 @@ def random_posterior(r: Random, size: int) -> Posterior:
         families = [
             pick(r, ["normal", "normal", "low-rank-normal", *_unfit(r)]) for _ in range(count)
         ]
-        laws = tuple(random_law(r, size, family, 1) for family in families)
+        laws = tuple(random_law(r, net, family, 1) for family in families)
         return Posterior(tuple(weights.tolist()), laws, mixture=True)
     family = pick(r, ["normal", "normal", "normal", "low-rank-normal", "empirical", *BOXED[1:]])
     return Posterior(
-        (1.0,), (random_law(r, size, family, int(pick(r, [0, 1, 1, 2]))),), mixture=False
+        (1.0,), (random_law(r, net, family, int(pick(r, [0, 1, 1, 2]))),), mixture=False
     )

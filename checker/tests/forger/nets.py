@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 Array: TypeAlias = NDArray[Any]
 Random: TypeAlias = np.random.Generator
 Layer: TypeAlias = dict[str, Any]
+
+
+MOVES = ("Flatten", "Reshape", "Permute", "Take", "Pad", "Concat")
 
 
 def pick(r: Random, values: Sequence[Any]) -> Any:
@@ -26,19 +29,34 @@ def parameters(layer: Layer) -> list[tuple[int, ...]]:
         case "Dense":
             return [(layer["inputs"], layer["outputs"])] + [(layer["outputs"],)] * layer["bias"]
         case "Conv2d":
-            shape = (layer["out_channels"], layer["in_channels"], *layer["kernel"])
+            inputs = layer["in_channels"] // layer.get("groups", 1)
+            shape = (layer["out_channels"], inputs, *layer["kernel"])
             return [shape] + [(layer["out_channels"],)] * layer["bias"]
+        case "Scale":
+            return [tuple(layer["shape"])] * (1 + layer["bias"])
     return []
 
 
-def windows(x: Array, layer: Layer, padding: Sequence[int] = (0, 0)) -> Array:
-    """[..., channels, rows, columns, entries of a window]"""
-    (kr, kc), (sr, sc), (pr, pc) = layer["kernel"], layer["stride"], padding
-    padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(pr, pr), (pc, pc)])
-    rows, columns = (padded.shape[-2] - kr) // sr + 1, (padded.shape[-1] - kc) // sc + 1
+def own_size(layer: Layer) -> int:
+    return sum(map(math.prod, parameters(layer)))
+
+
+def sides(layer: Layer) -> list[int]:
+    """Padding at the top, left, bottom and right."""
+    return (layer.get("padding", [0, 0]) * 2)[:4]
+
+
+def windows(x: Array, layer: Layer, value: float = 0.0) -> Array:
+    """[..., channels, rows, columns, entries of a window]; padded with the value."""
+    (kr, kc), (sr, sc), (dr, dc) = layer["kernel"], layer["stride"], layer.get("dilation", [1, 1])
+    top, left, bottom, right = sides(layer)
+    around = [(0, 0)] * (x.ndim - 2) + [(top, bottom), (left, right)]
+    padded = np.pad(x, around, constant_values=value)
+    rows = (padded.shape[-2] - dr * (kr - 1) - 1) // sr + 1
+    columns = (padded.shape[-1] - dc * (kc - 1) - 1) // sc + 1
     parts = [
         padded[..., i : i + sr * (rows - 1) + 1 : sr, j : j + sc * (columns - 1) + 1 : sc]
-        for i, j in product(range(kr), range(kc))
+        for i, j in product(range(0, dr * kr, dr), range(0, dc * kc, dc))
     ]
     return np.stack(parts, -1)
 
@@ -47,31 +65,55 @@ def apply(layer: Layer, own: list[Array], *terms: Array) -> Array:
     """The layer at what it reads, [N or 1, P, *shape] each, with parameters [N, ...]."""
     x = terms[0]
     match layer["type"]:
-        case "Add":
-            for term in terms[1:]:
-                x = x + term
-            return x
-        case "Flatten":
-            return x.reshape(*x.shape[:2], -1)
         case "Dense":
             y = np.einsum("npi,nio->npo", np.broadcast_to(x, (len(own[0]), *x.shape[1:])), own[0])
             return y + own[1][:, None] if layer["bias"] else y
         case "Conv2d":
-            found = windows(x, layer, layer["padding"])  # [N, P, C, rows, columns, K]
-            found = np.broadcast_to(found, (len(own[0]), *found.shape[1:]))
-            y = np.einsum("npcrsk,nock->npors", found, own[0].reshape(*own[0].shape[:3], -1))
-            return y + own[1][:, None, :, None, None] if layer["bias"] else y
+            return _convolution(layer, own, x)
+        case "Scale":
+            y = own[0][:, None] * x
+            return y + own[1][:, None] if layer["bias"] else y
         case "AvgPool2d":
             return windows(x, layer).mean(-1)
         case "MaxPool2d":
-            return windows(x, layer).max(-1)
-        case "ReLU":
-            return np.maximum(x, 0)
-        case "LeakyReLU":
-            return np.maximum(x, layer["slope"] * x)
-        case "Tanh":
-            return np.tanh(x)
-    return np.asarray(expit(x))
+            return windows(x, layer, -np.inf).max(-1)
+    if layer["type"] in CURVES:
+        return CURVES[layer["type"]](x, layer)
+    return moved(layer, terms)
+
+
+def _convolution(layer: Layer, own: list[Array], x: Array) -> Array:
+    groups = layer.get("groups", 1)
+    found = windows(x, layer)  # [N, P, C, rows, columns, K]
+    lead = (len(own[0]), found.shape[1], groups, -1)
+    found = np.broadcast_to(found, (len(own[0]), *found.shape[1:])).reshape(*lead, *found.shape[3:])
+    kernels = own[0].reshape(len(own[0]), groups, -1, found.shape[3], found.shape[-1])
+    y = np.einsum("npgcrsk,ngock->npgors", found, kernels)
+    y = y.reshape(*y.shape[:2], -1, *y.shape[4:])
+    return y + own[1][:, None, :, None, None] if layer["bias"] else y
+
+
+def moved(layer: Layer, terms: Sequence[Array]) -> Array:
+    """Of layers without weights that are linear."""
+    x = terms[0]
+    match layer["type"]:
+        case "Add":
+            for term in terms[1:]:
+                x = x + term
+            return x
+        case "Concat":
+            count = max(len(term) for term in terms)
+            wide = [np.broadcast_to(term, (count, *term.shape[1:])) for term in terms]
+            return np.concatenate(wide, layer["axis"] + 2)
+        case "Flatten":
+            return x.reshape(*x.shape[:2], -1)
+        case "Reshape":
+            return x.reshape(*x.shape[:2], *layer["to"])
+        case "Permute":
+            return x.transpose(0, 1, *(axis + 2 for axis in layer["order"]))
+        case "Take":
+            return x.take(layer["indices"], layer["axis"] + 2)
+    return np.pad(x, [(0, 0), (0, 0), *zip(layer["before"], layer["after"], strict=True)])
 
 
 @dataclass(frozen=True)
@@ -106,16 +148,25 @@ class Net:
         shapes = self.shapes
         return [shapes[nodes[0]] for nodes in self.reads]
 
-    def reads_input(self, k: int) -> bool:
-        """Whether layer k reads the input, perhaps flattened."""
-        (node, *_) = self.reads[k]
-        while node > 0 and self.layers[node - 1]["type"] == "Flatten":
-            (node, *_) = self.reads[node - 1]
-        return node == 0
+    def reads_input(self, k: int, random: Sequence[bool]) -> bool:
+        """Whether what layer k reads is the input, moved or scaled by certain weights at most."""
+        (node, *others) = self.reads[k]
+        while node > 0 and not others:
+            kind = self.layers[node - 1]["type"]
+            if kind not in MOVES and (kind != "Scale" or random[node - 1]):
+                return False
+            (node, *others) = self.reads[node - 1]
+        return node == 0 and not others
 
     @property
     def size(self) -> int:
-        return sum(math.prod(shape) for layer in self.layers for shape in parameters(layer))
+        return sum(map(own_size, self.layers))
+
+    @property
+    def tails(self) -> list[int]:
+        """How many weights the last layers have, from each layer with weights on."""
+        sizes = list(map(own_size, self.layers))
+        return [sum(sizes[k:]) for k, size in enumerate(sizes) if size]
 
     def forward(self, weights: Array, x: Array) -> Array:
         """[N, P, outputs] of the networks [N, n] at the points [P, *input_shape]."""
@@ -134,11 +185,15 @@ class Net:
         return found
 
     def named(self, flat: Array, name: str) -> dict[str, Array]:
-        """Tensors of a field [n], or [k, n], as files name them."""
-        found, start, i = {}, 0, 0
+        """Tensors of a field [n], or [k, n], as files name them; of fewer, those of the last
+        weights."""
+        found, start, i = {}, flat.shape[-1] - self.size, 0
         for layer in self.layers:
             for letter, shape in zip("Wb", parameters(layer), strict=False):
                 stop = start + math.prod(shape)
+                if start < 0:
+                    start = stop
+                    continue
                 found[f"{letter}{i}_{name}"] = flat[..., start:stop].reshape(
                     *flat.shape[:-1], *shape
                 )
@@ -147,9 +202,59 @@ class Net:
         return found
 
 
-def activation(r: Random) -> Layer:
-    kind = pick(r, ["ReLU", "ReLU", "LeakyReLU", "Tanh", "Sigmoid"])
-    return {"type": kind} | ({"slope": pick(r, [0.01, 0.3, 0.0])} if kind == "LeakyReLU" else {})
+def activation(r: Random, shape: tuple[int, ...] = ()) -> Layer:
+    """Mostly of the plain ones; for a known shape perhaps with a slope for each entry."""
+    if r.random() < 0.7:
+        kind = pick(r, ["ReLU", "ReLU", "LeakyReLU", "Tanh", "Sigmoid"])
+        own = {"slope": pick(r, [0.01, 0.3, 0.0])} if kind == "LeakyReLU" else {}
+        return {"type": kind} | own
+    kind = pick(r, [*CURVES][4:])
+    options: dict[str, Any] = {name: pick(r, values) for name, values in OPTIONS.get(kind, ())}
+    if kind == "Hardtanh":
+        low, high = pick(r, [(-1.0, 1.0), (0.0, 6.0), (0.5, 2.0)])
+        options = {"low": low, "high": high}
+    if kind == "PReLU":
+        own = [int(pick(r, [1, size])) for size in shape]
+        slopes = r.choice([-0.5, 0.0, 0.25, 0.9, 1.5], math.prod(own)).tolist()
+        options = {"slopes": slopes, "shape": own}
+    return {"type": kind} | options
+
+
+def _prelu(x: Array, layer: Layer) -> Array:
+    return np.where(x > 0, x, x * np.reshape(layer["slopes"], layer["shape"]))
+
+
+def _gelu(x: Array, layer: Layer) -> Array:
+    if layer["approximate"] == "none":
+        return x * ndtr(x)
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def _elu(x: Array, alpha: float, scale: float = 1.0) -> Array:
+    return scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+CURVES: dict[str, Callable[[Array, Layer], Array]] = {
+    "ReLU": lambda x, _: np.maximum(x, 0),
+    "LeakyReLU": lambda x, layer: np.maximum(x, layer["slope"] * x),
+    "Tanh": lambda x, _: np.tanh(x),
+    "Sigmoid": lambda x, _: np.asarray(expit(x)),
+    "PReLU": _prelu,
+    "Hardtanh": lambda x, layer: np.clip(x, layer["low"], layer["high"]),
+    "GELU": _gelu,
+    "SiLU": lambda x, _: x * expit(x),
+    "Mish": lambda x, _: x * np.tanh(np.logaddexp(0, x)),
+    "Softplus": lambda x, layer: np.logaddexp(0, layer["beta"] * x) / layer["beta"],
+    "ELU": lambda x, layer: _elu(x, layer["alpha"]),
+    "SELU": lambda x, _: _elu(x, 1.6732632423543772848, 1.0507009873554804934),
+    "HardSwish": lambda x, _: x * np.clip(x + 3, 0, 6) / 6,
+    "Softsign": lambda x, _: x / (1 + np.abs(x)),
+}
+OPTIONS = {
+    "GELU": [("approximate", ["none", "tanh"])],
+    "Softplus": [("beta", [1.0, 5.0])],
+    "ELU": [("alpha", [1.0, 0.4, 2.5])],
+}
 
 
 def random_chain(r: Random) -> Net:

@@ -17,7 +17,7 @@ KINDS = ("boxes", "concentration", "concentration", "concentration", "networks",
 
 def forge(r: Random, net: Net) -> Forgery:
     """A random question with random evidence of a kind that mostly fits the posterior."""
-    posterior = random_posterior(r, net.size)
+    posterior = random_posterior(r, net)
     kind = pick(r, KINDS)
     if r.random() < 0.85:  # otherwise whatever comes: it must be refused
         kind = _fitting(r, posterior)

@@ -62,7 +62,7 @@ class Adversary:
 
     def _refused(self, r: Random, net: Net, seed: int) -> None:
         """A description that is no network must be refused, whatever its posterior."""
-        content = random_posterior(r, net.size).content(net)
+        content = random_posterior(r, net).content(net)
         with pytest.raises(CannotCheck) as caught:
             read_model(write(self.folder / "p.safetensors", content))
         assert caught.value.code in ERRORS, (seed, caught.value)

@@ -15,7 +15,7 @@ import pytest
 
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
 from checking import cheaply
-from forger.forgery import write
+from forger.forgery import Forgery, write
 from forger.nets import Net
 from holes.asking import NO_SLOPES, asked, first_activation, normal, verdict
 
@@ -229,3 +229,25 @@ def test_nothing_is_waited_for(name: str, tmp_path: Path) -> None:
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
     assert done.stdout.startswith("ERROR  ")
+
+
+def before_the_noise(inputs: int) -> Forgery:
+    """A certain layer over so many inputs, then one that is random: bounded by zonotopes, it is
+    said."""
+    first = {"type": "Dense", "inputs": inputs, "outputs": 1, "bias": False}
+    net = Net((inputs,), (first, {"type": "Dense", "inputs": 1, "outputs": 1, "bias": True}))
+    proof = NO_SLOPES | {"probability": (0.5).hex(), "forward": True}
+    evidence = {"components": [{"weight": "0x1p0", "lower": proof, "upper": None}]}
+    mean, std = np.zeros(inputs + 2), np.zeros(inputs + 2)
+    mean[-1], std[-1] = 1.0, 0.1
+    x = np.zeros(inputs)
+    return asked(net, normal(mean, std), "concentration", [[1]], evidence=evidence, x=x, eps=0.1)
+
+
+def test_zonotopes_do_not_take_the_square_of_any_input(tmp_path: Path) -> None:
+    """A direction for each of 20,000 coordinates: 3 GB. Those of 5,000 are 200 MB."""
+    found = cheaply(lambda: verdict(before_the_noise(20_000), tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+    assert cost(tmp_path)[1] < 300
+    assert verdict(before_the_noise(5_000), tmp_path).status == ACCEPT
+    assert cost(tmp_path)[1] < 700

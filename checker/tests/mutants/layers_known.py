@@ -16,8 +16,8 @@ SLACK = 1e-9  # sums in another order
 
 
 def every_layer(checker: Checker) -> None:
-    """At a point with weights that are points, bounds of rows and of their negatives both hold; over
-    a box no node leaves its interval."""
+    """At a point with weights that are points, bounds of rows and of their negatives both hold;
+    over a box no node leaves its interval."""
     description = written_out.every_layer()
     network = checker.network.read_network(description)
     count = sum(layer.size for layer in network.layers if hasattr(layer, "matrix"))
@@ -41,8 +41,8 @@ def _at_a_point(checker: Checker, model: object, flat: Array, x: Array) -> None:
 
 def _over_a_box(checker: Checker, model: object, flat: Array, x: Array, eps: float) -> None:
     """With the last layer's bias random and everything before it bounded by zonotopes too, in which
-    few neurons have a symbol."""
-    checker.zonotopes.MOST_OPEN = 2
+    few neurons have a symbol and whose directions are made in parts."""
+    checker.zonotopes.MOST_OPEN, checker.zonotopes.AT_ONCE = 2, 200
     std = np.zeros_like(flat)
     std[-2:] = 1.0
     law = checker.model.Posterior("normal", {"mean": flat, "std": std})
@@ -65,7 +65,7 @@ def _within(traced: object, nodes: list[Array]) -> None:
     own = [0, *(k + 1 for k, d in enumerate(described) if d["type"] not in ("Flatten", "Reshape"))]
     for k, interval in traced.intervals.items():  # type: ignore[attr-defined]
         value = nodes[own[k]].reshape(-1)
-        readers = [layer for layer in traced.network.reading(k)]  # type: ignore[attr-defined]
+        readers = list(traced.network.reading(k))  # type: ignore[attr-defined]
         off = (interval.upper == 0) & (interval.lower == 0) & bool(readers)
         for low, high, v, is_off in zip(interval.lower, interval.upper, value, off, strict=True):
             never_above(float(v), float(high) + SLACK, "above an interval")

@@ -11,6 +11,8 @@ from flint import ctx
 
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.certificates import Case, accepted
+from mutants.curves_known import curve_lines
+from mutants.deep_known import deep
 from mutants.evidence_cases import (
     box_cases,
     form_cases,
@@ -19,6 +21,7 @@ from mutants.evidence_cases import (
     predictive_cases,
 )
 from mutants.graphs_known import graphs
+from mutants.law_values import laws
 from mutants.layer_cases import (
     hidden_cases,
     line_cases,
@@ -69,5 +72,8 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
+            laws,
+            curve_lines,
+            deep,
         ):
             check(checker)

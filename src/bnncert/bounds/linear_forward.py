@@ -91,10 +91,10 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
                     "bound lbp-forward needs a Dense layer between activations; use --bound lbp"
                 )
             lines = relax(layer, z)
-            ends = lines.lower_slope * z.lower + lines.lower_intercept
-            ceiling = lines.upper_slope * z.upper + lines.upper_intercept
+            ends, ceiling = _over(lines, z)
             lift = lines.upper_intercept.abs() + lines.lower_intercept.abs()
-            slack = gamma(8) * (z.magnitude + lift) + TINY
+            steepest = max(1.0, layer.traits.steepest)
+            slack = gamma(8) * (steepest * z.magnitude + lift) + TINY
             floor = ends - slack
             magnitude = torch.maximum(ends.abs(), ceiling.abs()) + slack
         else:
@@ -104,7 +104,16 @@ def _logits(network: Network, weights: Box, region: Region) -> Box:
             )
     if lines is None:
         return z
-    return Box(floor, lines.upper_slope * z.upper + lines.upper_intercept + slack)
+    return Box(floor, ceiling + slack)
+
+
+def _over(lines: Relaxation, z: Box) -> tuple[Tensor, Tensor]:
+    """The least of the lower and the largest of the upper line over the interval: slopes may be
+    negative."""
+    low = torch.where(lines.lower_slope < 0, z.upper, z.lower)
+    high = torch.where(lines.upper_slope < 0, z.lower, z.upper)
+    least = lines.lower_slope * low + lines.lower_intercept
+    return least, lines.upper_slope * high + lines.upper_intercept
 
 
 def _functions(
@@ -165,8 +174,13 @@ def _evaluate(
             value = (
                 value + dot(on_lower, lines.lower_intercept) + dot(on_upper, lines.upper_intercept)
             )
+            # A line that falls takes the other function of what is before it.
             on_lower = on_lower * lines.lower_slope.unsqueeze(1)
             on_upper = on_upper * lines.upper_slope.unsqueeze(1)
+            on_lower, on_upper = (
+                on_lower.clamp_min(0) + on_upper.clamp_min(0),
+                on_lower.clamp_max(0) + on_upper.clamp_max(0),
+            )
         positive, negative = on_lower, on_upper
     return value + region.minimum(positive + negative)
 

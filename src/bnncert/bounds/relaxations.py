@@ -3,67 +3,130 @@
 Any slope gives a sound line once its intercept is the extreme of f(z) - slope z over the interval;
 the extreme is at an end, at a kink, or where f' equals the slope. So slopes may be chosen freely,
 rounded or optimised, and only the intercepts carry the soundness. The default slopes are those of
-CROWN (Zhang et al. 2018).
+CROWN (Zhang et al. 2018), and in general those of the lines that are closest at the middle of the
+interval, which leave the smallest area.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bnncert.model.activations import ACTIVATIONS, Activation, Smooth
+from bnncert.bounds.curves import curved, lost
+from bnncert.bounds.lines import SLACK, Relaxation, hull_slope
+from bnncert.model.activations import (
+    SMOOTH,
+    Activation,
+    Bent,
+    Hardtanh,
+    Kinked,
+    LeakyReLU,
+    PReLU,
+    ReLU,
+    Smooth,
+)
 from bnncert.model.box import Box
+from bnncert.model.curves import CURVES, Curve
+from bnncert.model.layers import rule_for
 from bnncert.numerics.rounding import TINY, UNIT
 
-# tanh and exp of any vendor, the products around them, and the critical point itself
-SLACK = 32 * UNIT
-
-
-@dataclass(frozen=True, eq=False)
-class Relaxation:
-    """lower_slope z + lower_intercept <= f(z) <= upper_slope z + upper_intercept."""
-
-    lower_slope: Tensor
-    lower_intercept: Tensor
-    upper_slope: Tensor
-    upper_intercept: Tensor
-
-    def __getitem__(self, index: Tensor | slice) -> Relaxation:
-        return Relaxation(*(getattr(self, field.name)[index] for field in fields(self)))
+__all__ = ["Relaxation", "image", "relax", "slope_below", "smooth_intercept"]
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:
-    """Lines for the activation on `interval`, with the default slopes.
+    """Lines for the activation on `interval` [..., *shape], with the default slopes.
 
     For what is not known there are none.
     """
-    if type(activation) not in ACTIVATIONS:
-        raise TypeError(f"{activation!r} is not known")
-    if activation.traits.bent:
-        return _bent(activation.traits.slopes[0], interval)
-    if isinstance(activation, Smooth):
-        return _smooth(activation, interval)
-    raise TypeError(f"{activation!r} has no lines")
+    return rule_for(LINES, activation)(activation, interval)
 
 
 def image(activation: Activation, interval: Box) -> Box:
-    """The activation's range over `interval`, from its ends: f rises."""
-    if type(activation) not in ACTIVATIONS:
-        raise TypeError(f"{activation!r} is not known")
+    """The activation's range over `interval`: from its ends, and from where it is least if it falls
+    before."""
+    rule_for(LINES, activation)
     traits = activation.traits
-    if traits.slopes[0] < 0:
-        raise TypeError(f"{activation!r} is not rising")
     lower = activation(interval.lower)
     upper = activation(interval.upper)
-    if traits.flat_below:  # ends are exact
+    if traits.flat_below or isinstance(activation, Hardtanh):  # ends are exact
         return Box(lower, upper)
-    slack = SLACK * torch.maximum(lower.abs(), upper.abs()) + TINY
-    return Box(lower - slack, upper + slack)
+    if isinstance(activation, Curve):
+        ends = zip((interval.lower, interval.upper), (lower, upper), strict=True)
+        slack = torch.maximum(*(lost(activation, z, value) for z, value in ends))
+    else:
+        slack = SLACK * torch.maximum(lower.abs(), upper.abs()) + TINY
+    if traits.valley is None:
+        return Box(lower - slack, upper + slack)
+    place, least = traits.valley
+    inside = (interval.lower <= place) & (place <= interval.upper)
+    low = torch.minimum(lower, upper) - slack
+    high = torch.maximum(lower, upper) + slack
+    return Box(torch.where(inside, low.clamp_max(least), low), high)
 
 
-def _bent(slope: float, interval: Box) -> Relaxation:
+def slope_below(activation: Bent | PReLU, like: Tensor) -> Tensor:
+    """The slopes below 0 of a (leaky) ReLU, as many as entries of `like` [..., *shape]: -f(-1)."""
+    return -activation(-torch.ones_like(like))
+
+
+def _parametric(activation: PReLU, interval: Box) -> Relaxation:
+    if activation.traits.bent:
+        return _bent(slope_below(activation, interval.lower), interval)
+    return _kinked(activation, interval)
+
+
+def _rectified(activation: Bent, interval: Box) -> Relaxation:
+    return _bent(slope_below(activation, interval.lower), interval)
+
+
+def _kinked(activation: Kinked, interval: Box) -> Relaxation:
+    """For f that is linear between its kinks: edges of the hulls of its points, and f itself where
+    it has no kink inside."""
+    l, u = interval.lower, interval.upper
+    kinks = activation.traits.kinks
+    points = [l, *(torch.full_like(l, kink).clamp(l, u) for kink in kinks), u]
+    values = [activation(z) for z in points]
+    below = hull_slope(points, values)
+    above = -hull_slope(points, [-value for value in values])
+    lower = kinked_intercept(activation, 1, below, interval)
+    upper = -kinked_intercept(activation, -1, -above, interval)
+    for left, right, slope in _pieces(activation, l):
+        within = (left <= l) & (u <= right)
+        lift = values[0] - slope * l
+        below = torch.where(within, slope, below)
+        above = torch.where(within, slope, above)
+        lower = torch.where(within, lift, lower)
+        upper = torch.where(within, lift, upper)
+    return Relaxation(below, lower, above, upper)
+
+
+def kinked_intercept(activation: Kinked, sign: int, slope: Tensor, interval: Box) -> Tensor:
+    """min over the interval of sign f(z) - slope z, rounded down: at an end or a kink."""
+    l, u = interval.lower, interval.upper
+    kinks = (torch.full_like(l, kink).clamp(l, u) for kink in activation.traits.kinks)
+    least = torch.full_like(l, torch.inf)
+    for z in (l, *kinks, u):
+        value = sign * activation(z)
+        moved = slope * z
+        least = torch.minimum(least, value - moved - 4 * UNIT * (value.abs() + moved.abs()))
+    return least - TINY
+
+
+def _pieces(activation: Kinked, like: Tensor) -> Iterator[tuple[float, float, Tensor]]:
+    """The ends of each linear piece, and its slope."""
+    if isinstance(activation, PReLU):
+        slopes = [slope_below(activation, like), torch.ones_like(like)]
+    else:
+        slopes = [torch.full_like(like, slope) for slope in (0.0, 1.0, 0.0)]
+    ends = pairwise((-torch.inf, *activation.traits.kinks, torch.inf))
+    return ((*end, slope) for end, slope in zip(ends, slopes, strict=True))
+
+
+def _bent(slope: Tensor, interval: Box) -> Relaxation:
     """max(z, slope z): above it the chord, below it a line through 0.
 
     The line's slope is 1 if u > -l, else `slope`: the one with the smaller area (DeepPoly, Singh et
@@ -76,10 +139,11 @@ def _bent(slope: float, interval: Box) -> Relaxation:
     lower = torch.where(steep, torch.ones_like(l), slope)
     # The chord's slope, written so that neither end's difference cancels: f(u) - f(l) = u - slope
     # l.
-    chord = ((u - slope * l) / (u - l)).clamp(slope, 1.0)
+    chord = ((u - slope * l) / (u - l)).maximum(slope).clamp_max(1.0)
     upper = torch.where(active, 1.0, torch.where(passive, slope, chord))
     ends = torch.maximum(slope * l - upper * l, u - upper * u).clamp_min(0)
-    raised = ends * (1 + 8 * UNIT) + 4 * UNIT * interval.magnitude + TINY
+    size = slope.abs().clamp_min(1) * interval.magnitude
+    raised = ends * (1 + 8 * UNIT) + 4 * UNIT * size + TINY
     lift = torch.where(active | passive, 0.0, raised)
     return Relaxation(lower, torch.zeros_like(l), upper, lift)
 
@@ -134,3 +198,13 @@ def _tangent_point(activation: Smooth, l: Tensor, u: Tensor) -> Tensor:
         left = torch.where(below, d, left)
         right = torch.where(below, right, d)
     return left
+
+
+LINES: dict[type, Callable[[Any, Box], Relaxation]] = {
+    ReLU: _rectified,
+    LeakyReLU: _rectified,
+    PReLU: _parametric,
+    Hardtanh: _kinked,
+    **dict.fromkeys(SMOOTH, _smooth),
+    **dict.fromkeys(CURVES, curved),
+}

@@ -81,14 +81,12 @@ def step_of(layer: Layer, inputs: Sequence[Box]) -> Step:
 
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:
-    """The activation's lines on the interval z [B, *shape].
-
-    Slopes of all activations here are at most 1.
-    """
+    """The activation's lines on the interval z [B, *shape]."""
     flat = z.reshape(len(z.lower), -1)
-    lines = relax(activation, flat)
+    lines = relax(activation, z).flatten()
     lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
-    return ActivationStep(lines, flat, flat.magnitude + lift, tuple(z.shape[1:]))
+    steepest = max(1.0, activation.traits.steepest)
+    return ActivationStep(lines, flat, steepest * flat.magnitude + lift, tuple(z.shape[1:]))
 
 
 def _activation(layer: Activation, inputs: Sequence[Box]) -> ActivationStep:

@@ -15,6 +15,7 @@ that stay open. Rounding is charged to the error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,11 +30,13 @@ from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import LINEAR, WIRING, Layer, Linear, MaxPool2d, Wiring, rule_for
 from bnncert.model.maps import apply, fan, through
+from bnncert.model.network import Network
 from bnncert.model.specification import Region
 from bnncert.numerics.rounding import TINY, UNIT, gamma
 
 SPARE = 64  # roundings beside those of a sum
 MOST_OPEN = 512  # neurons of a layer that get a symbol of their own
+MOST_HELD = 2**26  # numbers of all nodes' directions, of one input: more is not checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +70,23 @@ class Reading:
     zonotopes: Sequence[Zonotope]
     box: Box | None
     symbols: int
+
+
+def numbers_held(network: Network, layers: int) -> int:
+    """The most that the directions of all nodes that wait take, through the first layers."""
+    symbols = math.prod(network.input_shape)
+    held = {0: symbols**2}
+    most = symbols**2
+    for k in range(layers):
+        width = math.prod(network.shapes[k + 1])
+        if isinstance(network.layers[k], ACTIVATIONS):
+            symbols += min(width, MOST_OPEN)
+        held[k + 1] = symbols * width
+        most = max(most, sum(held.values()))
+        for node in {*network.reads[k]}:
+            if network.readers[node][-1] == k:
+                del held[node]
+    return most
 
 
 def input_zonotope(region: Region) -> Zonotope:
@@ -129,8 +149,7 @@ def _activated(layer: Activation, _: Sequence[Tensor], reading: Reading) -> Zono
     """f(z) in slope z + [low, high] on the interval z."""
     (h,) = reading.zonotopes
     z = _known(reading.box)
-    lines = one_slope(layer, z.reshape(len(z.lower), -1))
-    slope, low, high = (part.reshape(z.shape) for part in lines)
+    slope, low, high = one_slope(layer, z)
     center = slope * h.center + (low + high) / 2
     error = slope.abs() * (h.error + 4 * UNIT * (h.reach + h.center.abs()))
     error = error * (1 + 8 * UNIT) + 4 * UNIT * (center.abs() + low.abs() + high.abs()) + TINY
@@ -140,7 +159,7 @@ def _activated(layer: Activation, _: Sequence[Tensor], reading: Reading) -> Zono
 
 
 def one_slope(layer: Activation, z: Box) -> tuple[Tensor, Tensor, Tensor]:
-    """The upper line's slope [B, n], and the least and the largest of f(z) - slope z over the
+    """The upper line's slope [B, *shape], and the least and the largest of f(z) - slope z over the
     interval, rounded outward."""
     lines = relax(layer, z)
     slope = lines.upper_slope
@@ -155,10 +174,12 @@ def one_slope(layer: Activation, z: Box) -> tuple[Tensor, Tensor, Tensor]:
 
 def _own_directions(off: Tensor) -> tuple[Tensor, Tensor]:
     """What neurons are off by [B, *shape] as directions [B, d, *shape], and the rest of it: those
-    that are off by most get one."""
+    that are off by most get one. Of those that are by the same, but for rounding, the first ones:
+    the checker takes them too."""
     flat = off.flatten(1)
     count = min(int((flat > 0).sum(1).max()), MOST_OPEN)
-    size, index = flat.topk(count, 1)
+    index = flat.float().argsort(dim=1, descending=True, stable=True)[:, :count]
+    size = flat.gather(1, index)
     none = flat.new_zeros(*index.shape, flat.shape[1])
     directions = none.scatter(2, index.unsqueeze(-1), size.unsqueeze(-1))
     left = flat.scatter(1, index, 0.0)

@@ -44,7 +44,10 @@ def import_command(
     ),
     activation: Annotated[
         str | None,
-        typer.Option(help="Between the layers: relu (default), leaky_relu, tanh or sigmoid."),
+        typer.Option(
+            help="Between the layers: relu (default), leaky_relu, relu6, hardtanh, tanh, sigmoid, "
+            "gelu, gelu_tanh, silu, mish, softplus, elu, selu, hardswish or softsign."
+        ),
     ] = None,
     input_shape: Annotated[
         str | None,

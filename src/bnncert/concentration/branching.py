@@ -47,7 +47,7 @@ def branch(
         negative = -rows.clamp_max(0)
         l, u = step.z.lower, step.z.upper
         z = torch.minimum(torch.maximum(values[k], l), u)
-        f = layers[k](z)  # type: ignore[operator]
+        f = layers[k](z.reshape(-1, *step.shape)).flatten(1)  # type: ignore[operator]
         above = step.relaxation.upper_slope * z + step.relaxation.upper_intercept - f
         below = f - slopes[k] * z
         unsettled = (l < 0) & (u > 0)

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.interval import range_of
+from bnncert.bounds.relaxations import slope_below
 from bnncert.bounds.steps import ActivationStep, activation_step, step_of
 from bnncert.bounds.walk import Step, known_boxes, walk
 from bnncert.concentration.ascent import Climbing, climb
 from bnncert.concentration.branching import branch
 from bnncert.concentration.functional import Functional, Trace, bent_steps, conclude, with_offsets
 from bnncert.concentration.steps import NoisyLinear, SplitStep
-from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.activations import ACTIVATIONS, Bent, PReLU
 from bnncert.model.box import Box
 from bnncert.model.layers import MaxPool2d
 from bnncert.model.moves import MOVES
@@ -96,7 +97,7 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
     for k, activation, step in bent_steps(traced):
         starts[k] = width
         width += step.size.shape[1]
-        lowest.append(torch.full_like(step.size[0], _least_slope(activation)))
+        lowest.append(_least_slopes(activation, step))
         unsettled.append((step.z.lower < 0) & (step.z.upper > 0))
     if not unsettled:
         none = torch.zeros(len(problem), 0, dtype=torch.int64, device=mean.device)
@@ -110,12 +111,13 @@ def roots(problem: Problem, mean: Tensor, traced: Trace) -> Roots:
     return Roots(problem, mean, traced, starts, width, columns, every)
 
 
-def _least_slope(layer: Activation) -> float:
-    """The least float32 that is no smaller than the activation's slope below 0: a line through 0
-    that is any flatter lies above the function there."""
-    slope = torch.tensor(layer.traits.slopes[0], dtype=torch.float64)
+def _least_slopes(layer: Bent | PReLU, step: ActivationStep) -> Tensor:
+    """[n], of each neuron the least float32 that is no smaller than its slope below 0: a line
+    through 0 that is any flatter lies above the function there."""
+    slope = slope_below(layer, step.size[0].reshape(step.shape)).flatten()
     nearest = slope.float()
-    return float(nearest if nearest.double() >= slope else nearest.nextafter(torch.tensor(1.0)))
+    above = nearest.nextafter(torch.full_like(nearest, torch.inf))
+    return torch.where(nearest.double() >= slope, nearest, above).double()
 
 
 def whole(base: Roots, input: Tensor, row: Tensor) -> Domains:  # noqa: A002 (the field's name)
@@ -131,7 +133,7 @@ def halves(domains: Domains, column: Tensor, weight: Tensor, depth: Tensor) -> D
     """Both children of every domain, split at `column` [D] as the (depth + 1)-th: first all z >= 0.
 
     With A > 0 the coefficient there, multipliers A (1 - α) and A α give the lower line of slope α
-    again: so a child starts with a bound no worse than its parent's.
+    of a ReLU again: so a child starts with a bound no worse than its parent's.
     """
     place = column.unsqueeze(1)
     order = (depth + 1).unsqueeze(1).to(torch.int16)
@@ -143,7 +145,7 @@ def halves(domains: Domains, column: Tensor, weight: Tensor, depth: Tensor) -> D
             splits=domains.splits.scatter(1, place, sign * order),
             multipliers=domains.multipliers.scatter(1, place, heavy * share),
         )
-        for sign, share in ((1, 1 - slope), (-1, slope))
+        for sign, share in ((1, 1 - slope), (-1, slope.clamp_min(0)))
     ]
     pairs = zip(*(vars(side).values() for side in sides), strict=True)
     return Domains(*(torch.cat(pair) for pair in pairs))

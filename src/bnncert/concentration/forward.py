@@ -22,7 +22,8 @@ class Forward:
     """Zonotopes of the nodes before the first random layer, input by input: each has its own as
     soon as, and as far as, they are asked for, whatever the others of its batch do."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, fits: bool = True) -> None:
+        self._fits = fits  # what all of them take
         self._each = [_Forward(region[i : i + 1]) for i in range(len(region))]
         self._device = region.center.device
 
@@ -35,6 +36,8 @@ class Forward:
         """Of what the last step gives: boxes, which cannot fail, of the inputs for which rows of
         the chosen neurons [B, n] would cost more; of the others it is said that nothing is
         known."""
+        if not self._fits:
+            return None
         counts = chosen.sum(1).tolist()
         worth = [i for i, one in enumerate(self._each) if one.is_worth(traced, counts[i])]
         if not worth:

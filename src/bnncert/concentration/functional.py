@@ -29,7 +29,7 @@ from bnncert.bounds.walk import Shared, Step, Tally, walk
 from bnncert.concentration.affine import Affine, affine_form
 from bnncert.concentration.noise import SMALLEST
 from bnncert.concentration.steps import NoisyLinear, joined
-from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.activations import Bent, PReLU
 from bnncert.model.box import Box
 from bnncert.model.layers import Conv2d, Dense
 from bnncert.model.maps import apply, spread_bias, through
@@ -99,11 +99,12 @@ class Trace:
         return [step for step in steps if isinstance(step, NoisyLinear)]
 
 
-def bent_steps(traced: Trace) -> Iterator[tuple[int, Activation, ActivationStep]]:
-    """The steps of (leaky) ReLUs with their positions: slopes to choose, signs to split."""
+def bent_steps(traced: Trace) -> Iterator[tuple[int, Bent | PReLU, ActivationStep]]:
+    """The steps of ReLUs of any slope below 0 with their positions: slopes to choose, signs to
+    split."""
     for k, (layer, step) in enumerate(zip(traced.network.layers, traced.steps, strict=True)):
         if (
-            isinstance(layer, ACTIVATIONS)
+            isinstance(layer, Bent | PReLU)
             and layer.traits.bent
             and isinstance(step, ActivationStep)
         ):

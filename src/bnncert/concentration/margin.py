@@ -209,6 +209,18 @@ def _rising(layer: Activation | MaxPool2d, inputs: Sequence[Ends]) -> Ends:
     return Ends(low, high)
 
 
+def _activated(layer: Activation, inputs: Sequence[Ends]) -> Ends:
+    """From the ends, and from where f is least if it falls before."""
+    ends = _rising(layer, inputs)
+    if layer.traits.valley is None:
+        return ends
+    (h,) = inputs
+    place, least = layer.traits.valley
+    low = torch.minimum(ends.low, ends.high)
+    inside = (h.low <= place) & (place <= h.high)
+    return Ends(torch.where(inside, least, low), torch.maximum(ends.low, ends.high))
+
+
 def _moved(layer: Move, inputs: Sequence[Ends]) -> Ends:
     shape = tuple(inputs[0].low.shape[1:])
     low = apply(layer, (), [h.low for h in inputs], shape)
@@ -230,5 +242,5 @@ RANGES: dict[type, Callable[[Any, Sequence[Ends]], Ends]] = {
     MaxPool2d: _rising,
     **dict.fromkeys(MOVES, _moved),
     **dict.fromkeys(SUMS, _summed),
-    **dict.fromkeys(ACTIVATIONS, _rising),
+    **dict.fromkeys(ACTIVATIONS, _activated),
 }

@@ -88,10 +88,15 @@ def _pooled(layer: MaxPool2d, sizes: Sequence[Tensor]) -> Tensor:
 
 
 def _activated(layer: Activation, sizes: Sequence[Tensor]) -> Tensor:
-    """By the bound of |f|, or where there is none by |f(z)| <= |z|."""
+    """By the bound of |f|, or where there is none by |f(z)| <= a |z| + b."""
     (size,) = sizes
-    largest = layer.traits.largest
-    return size if math.isinf(largest) else torch.full_like(size, largest)
+    traits = layer.traits
+    if math.isfinite(traits.largest):
+        return torch.full_like(size, traits.largest)
+    if traits.growth == (1.0, 0.0):
+        return size
+    factor, offset = traits.growth
+    return (factor * size + offset) * (1 + gamma(64)) + TINY
 
 
 SIZES: dict[type[Layer], Callable[[Any, Sequence[Tensor]], Tensor]] = {

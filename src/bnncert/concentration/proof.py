@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bnncert.bounds.neurons import has_rows
 from bnncert.bounds.steps import ActivationStep
+from bnncert.bounds.zonotopes import MOST_HELD, numbers_held
 from bnncert.concentration.functional import WORKING_TENSORS, Functional, Trace
 from bnncert.concentration.noise import layer_noises
 from bnncert.concentration.slopes import evaluate, optimise, strongest
@@ -34,7 +35,7 @@ UNDECIDED = 4.5  # the threshold with which slopes are optimised where plain one
 DECIDED = 1e-9  # failure of all rows together below which better slopes cannot matter
 NEGLIGIBLE = 1e-12  # failure of one row below which they do not
 GRADIENTS = 4  # times the memory of a walk
-ZONOTOPES = 3  # alive at once
+ZONOTOPES = 2  # times what is held, while one is made
 
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
@@ -110,11 +111,13 @@ def bytes_each(problem: Problem, posterior: Gaussian, effort: int = 0) -> int:
 
 
 def _zonotope_bytes(network: Network, posterior: Gaussian) -> int:
-    """Of one input: directions of the widest image before the first random layer."""
+    """Of one input: directions of all nodes before the first random layer that wait, if any is an
+    image and they fit."""
     noises = layer_noises(network, posterior)
     certain = next((k for k, noise in enumerate(noises) if noise.random), len(noises))
-    images = [math.prod(shape) for shape in network.shapes[1 : certain + 1] if len(shape) == 3]
-    return 8 * ZONOTOPES * math.prod(network.input_shape) * max(images, default=0)
+    held = numbers_held(network, certain)
+    images = any(len(shape) == 3 for shape in network.shapes[1 : certain + 1])
+    return 8 * ZONOTOPES * held if images and held <= MOST_HELD else 0
 
 
 def bytes_a_row_each(problem: Problem, posterior: Gaussian) -> int:

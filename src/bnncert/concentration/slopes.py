@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from bnncert.bounds.relaxations import slope_below
 from bnncert.bounds.steps import ActivationStep
 from bnncert.bounds.walk import Step
 from bnncert.concentration.ascent import Climbing, climb
@@ -42,8 +43,9 @@ def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Fun
         slopes = lines.lower_slope.unsqueeze(1).repeat(1, spec.rows.shape[1], 1)
         # The lower end of a ReLU that is off is not known (nor charged for): only lines of slope 0
         # hold there.
-        highest = (lines.upper_slope > 0).double().unsqueeze(1)
-        climbing[k] = Climbing(slopes, RATE, _within(activation.traits.slopes[0], highest))
+        lowest = slope_below(activation, step.z.reshape(-1, *step.shape).lower).flatten(1)
+        highest = ((lines.upper_slope > 0) | (lowest < 0)).double()
+        climbing[k] = Climbing(slopes, RATE, _within(lowest.unsqueeze(1), highest.unsqueeze(1)))
 
     def found() -> Functional:
         return evaluate(traced, spec, {k: part.value for k, part in climbing.items()})
@@ -52,8 +54,8 @@ def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Fun
     return dict(zip(climbing, kept, strict=True)), best
 
 
-def _within(lowest: float, highest: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda slopes: slopes.clamp(lowest, 1) * highest
+def _within(lowest: Tensor, highest: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda slopes: slopes.maximum(lowest).clamp_max(1) * highest
 
 
 def evaluate(traced: Trace, spec: Specification, slopes: Mapping[int, Tensor]) -> Functional:

@@ -19,6 +19,7 @@ from bnncert.bounds.interval import range_of
 from bnncert.bounds.neurons import has_rows, worth_rows
 from bnncert.bounds.steps import WiringStep, step_of
 from bnncert.bounds.walk import Step, known_boxes
+from bnncert.bounds.zonotopes import MOST_HELD, numbers_held
 from bnncert.concentration.affine import Affine
 from bnncert.concentration.forward import Forward
 from bnncert.concentration.functional import (
@@ -68,8 +69,9 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
     none = torch.zeros(len(region), dtype=torch.float64, device=region.center.device)
     unused = torch.zeros_like(none, dtype=torch.bool)
     traced = Trace(network, region, [], [region.box], none, {}, unused)
-    random = next((k for k, (_, noise) in enumerate(parts) if noise.random), len(parts) - 1)
-    forward = Forward(region)
+    certain = next((k for k, (_, noise) in enumerate(parts) if noise.random), len(parts))
+    random = min(certain, len(parts) - 1)
+    forward = Forward(region, numbers_held(network, certain) <= MOST_HELD)
     for k in range(random):
         traced = _with_layer(traced, parts, k, none, None, forward)
     traced = replace(traced, forms=_forms(traced, parts))

@@ -6,7 +6,7 @@ linear layer, it can multiply the layer's weights instead,
     W (m ∘ h) + b  =  (W diag(m)) h + b,
 
 and on the way to that layer it passes whatever satisfies f(m ∘ h) = m ∘ f(h) for m >= 0: ReLU,
-leaky ReLU, and pools if it is the same all over a channel.
+leaky and parametric ReLU, and pools if it is the same all over a channel.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
+from bnncert.importers.modules import own_parameters
 from bnncert.importers.named import refuse_bayesian
-from bnncert.importers.reading import Dropout, Reading
-from bnncert.importers.tracing import own_parameters
-from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU
+from bnncert.importers.reading import Dropout, Pick, Reading
+from bnncert.model.activations import LeakyReLU, PReLU, ReLU
+from bnncert.model.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d
 from bnncert.model.network import Network
 from bnncert.posteriors.empirical import Empirical
 
@@ -31,7 +32,11 @@ LARGEST = 2**28  # numbers in the samples: 2 GiB
 
 
 def from_dropout(
-    module: nn.Module, samples: int, seed: int = 0, input_shape: Sequence[int] | None = None
+    module: nn.Module,
+    samples: int,
+    seed: int = 0,
+    input_shape: Sequence[int] | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Empirical]:
     """The network, and its weights under `samples` draws of the masks of its dropouts, each draw as
     likely.
@@ -45,7 +50,7 @@ def from_dropout(
     >>> posterior.samples.shape
     torch.Size([10, 17])
     """
-    reading = read(module, input_shape, dropout=True)
+    reading = read(module, input_shape, dropout=True, output=output)
     refuse_bayesian(reading)
     network = reading.network
     weights = reading.flat(own_parameters(module))
@@ -60,8 +65,8 @@ def from_dropout(
         [own.expand(samples, *own.shape) for own in layer] for layer in network.split(weights)
     ]
     for dropout, mask in zip(reading.dropouts, draw_masks(reading, samples, seed), strict=True):
-        position, factor = _folded(dropout, mask, network)
-        parameters[position][0] = parameters[position][0] * factor
+        for position, factor in _folded(dropout, mask, network):
+            parameters[position][0] = parameters[position][0] * factor
     drawn = torch.cat([own.flatten(1) for layer in parameters for own in layer], 1)
     return network, Empirical(drawn)
 
@@ -71,27 +76,35 @@ def draw_masks(reading: Reading, samples: int, seed: int) -> list[Tensor]:
     generator = np.random.default_rng(seed)
     masks = []
     for dropout in reading.dropouts:
-        module = dropout.step.module
-        shape = reading.network.shapes[dropout.position]
-        if not isinstance(module, nn.Dropout | nn.Dropout2d) or not module.p < 1:
+        shape = reading.network.shapes[dropout.node]
+        if dropout.kind not in ("dropout", "dropout2d") or not dropout.p < 1:
             raise _refusal(
                 dropout,
                 "is not one that keeps values, or channels, with a probability 1 - p above 0",
             )
-        if isinstance(module, nn.Dropout2d):
+        if dropout.kind == "dropout2d":
             shape = (shape[0], *[1] * (len(shape) - 1))
-        kept = torch.from_numpy(generator.random((samples, *shape)) >= module.p)
-        masks.append(kept.double() / (1 - module.p))
+        kept = torch.from_numpy(generator.random((samples, *shape)) >= dropout.p)
+        masks.append(kept.double() / (1 - dropout.p))
     return masks
 
 
-def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tensor]:
-    """Which layer's weights the mask multiplies, and by what factor [samples, ...]."""
+def _folded(dropout: Dropout, mask: Tensor, network: Network) -> list[tuple[int, Tensor]]:
+    """Which layers' weights the mask multiplies, and by what factor [samples, ...]."""
     if dropout.normalised:
         raise _refusal(dropout, "stands before a batch normalisation; put it behind")
-    for i, layer in enumerate(network.layers[dropout.position :], dropout.position):
-        if isinstance(layer, Dense):
-            return i, mask.unsqueeze(-1)  # weights [inputs, outputs]
+    return _followed(dropout, mask, network, dropout.readers)
+
+
+def _followed(
+    dropout: Dropout, mask: Tensor, network: Network, readers: Sequence[int]
+) -> list[tuple[int, Tensor]]:
+    """The same for what the layers `readers` read, and what reads those that it passes."""
+    if not readers:
+        raise _refusal(dropout, "acts on the output, with no Linear or Conv2d after it")
+    found = []
+    for i in readers:
+        layer = network.layers[i]
         if isinstance(layer, Conv2d | AvgPool2d | MaxPool2d) and mask[0, 0].numel() > 1:
             raise _refusal(
                 dropout,
@@ -100,18 +113,29 @@ def _folded(dropout: Dropout, mask: Tensor, network: Network) -> tuple[int, Tens
                     "only channels can be (Dropout2d)"
                 ),
             )
-        if isinstance(layer, Conv2d):
-            return i, mask.unsqueeze(1)  # weights [out, in, height, width], mask [in, 1, 1]
-        if isinstance(layer, Flatten):
-            mask = mask.expand(-1, *network.shapes[i]).flatten(1)
-        elif not isinstance(layer, ReLU | LeakyReLU | AvgPool2d | MaxPool2d):
+        if isinstance(layer, Dense):
+            found.append((i, mask.unsqueeze(-1)))  # weights [inputs, outputs]
+        elif isinstance(layer, Conv2d):
+            found.append((i, _by_channel(layer, mask)))
+        elif isinstance(layer, Flatten):
+            flat = mask.expand(-1, *network.shape_before(i)).flatten(1)
+            found += _followed(dropout, flat, network, network.readers[i + 1])
+        elif isinstance(layer, ReLU | LeakyReLU | PReLU | AvgPool2d | MaxPool2d):
+            found += _followed(dropout, mask, network, network.readers[i + 1])
+        else:
             raise _refusal(dropout, f"stands before {type(layer).__name__}; put it behind")
-    raise _refusal(dropout, "acts on the output, with no Linear or Conv2d after it")
+    return found
+
+
+def _by_channel(layer: Conv2d, mask: Tensor) -> Tensor:
+    """A mask [samples, in, 1, 1] for weights [out, in / groups, height, width]."""
+    grouped = mask.reshape(len(mask), layer.groups, -1)
+    return grouped.repeat_interleave(layer.out_channels // layer.groups, 1)[..., None, None]
 
 
 def _refusal(dropout: Dropout, why: str) -> InputError:
     return InputError(
-        f"{dropout.step} {why}; a mask must fold into the weights of the next Linear or Conv2d"
+        f"{dropout.place} {why}; a mask must fold into the weights of the next Linear or Conv2d"
     )
 
 

@@ -94,7 +94,7 @@ def _diagonal(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) 
 
 
 def _full(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) -> Gaussian:
-    check_factor(model.network.size, len(indices), INSTEAD)
+    check_factor(model.rows(shapes), len(indices), INSTEAD)
     precision = la.posterior_precision.cpu().double()
     root, failed = torch.linalg.cholesky_ex((precision + precision.mT) / 2)
     if bool(failed):
@@ -107,7 +107,7 @@ def _full(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) -> G
 
 
 def _kronecker(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) -> Gaussian:
-    check_factor(model.network.size, len(indices), INSTEAD)
+    check_factor(model.rows(shapes), len(indices), INSTEAD)
     precision = la.posterior_precision
     parts = zip(precision.eigenvectors, precision.eigenvalues, precision.deltas, strict=True)
     blocks = [

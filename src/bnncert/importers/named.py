@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from bnncert.errors import InputError
+from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
-from bnncert.importers.reading import Reading, Source, Values
+from bnncert.importers.modules import own_parameters
+from bnncert.importers.reading import Pick, Reading, Source, Values
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import LowRankNormal
@@ -48,8 +50,12 @@ class Named:
 
     def low_rank(self, mean: Values, std: Values, factor: Values) -> LowRankNormal:
         """mean + std∘ξ + factor η; the factor's tensors are [rank, *shape]."""
-        along = self.reading.directions(self._filled(factor, 1))
+        along = self.reading.directions(self._filled(factor, 1), factor.keys())
         return LowRankNormal(self._means(mean, 0), self._stds(std), along.mT.contiguous())
+
+    def rows(self, random: Collection[str]) -> int:
+        """The weights that a factor has rows for where those parameters share noise."""
+        return sum(math.prod(source.shape) for source in self.reading.from_first(random).values())
 
     def samples(self, values: Values) -> Tensor:
         """Draws [S, *shape] of the parameters as draws [S, size] of the flat vector."""
@@ -96,6 +102,12 @@ class Named:
             raise InputError(
                 f"the network has no parameter {unknown[0]!r}; it has {', '.join(self.shapes)}"
             )
+        fixed = sorted(values.keys() & self.reading.fixed)
+        if fixed:
+            raise InputError(
+                f"{fixed[0]!r} is in a sum or product too, where it is certain; leave its values "
+                "out, or use two parameters"
+            )
         first = tuple(next(iter(values.values())).shape[:leading]) if values else (0,) * leading
         for name, value in values.items():
             if tuple(value.shape) != (*first, *self.shapes[name]):
@@ -106,19 +118,27 @@ class Named:
         return first
 
 
-def named(target: Target, input_shape: Sequence[int] | None = None) -> Named:
-    """The parameters of a network or of a module, which is read as a chain of layers."""
+def named(
+    target: Target,
+    input_shape: Sequence[int] | None = None,
+    output: Pick = None,
+    compare: bool = True,
+) -> Named:
+    """The parameters of a network or of a module, which is read and, unless that was done before,
+    compared with what it computes."""
     if isinstance(target, Network):
         sources = {
             name: Source(name, _reversed(shape)) for name, shape in target.parameters.items()
         }
         return Named(Reading(target, sources), dict(target.parameters), {}, transposed=True)
-    reading = read(target, input_shape)
+    reading = read(target, input_shape, output=output)
     refuse_bayesian(reading)
+    if compare:
+        check_agreement(target, reading, reading.flat(own_parameters(target)))
     sources = {
         source.name: source for source in reading.sources.values() if source.name is not None
     }
-    state = dict(target.named_parameters(remove_duplicate=False))
+    state = own_parameters(target)
     present = {name: state[name] for name in sources if name in state}
     return Named(
         reading, {name: source.shape for name, source in sources.items()}, present, transposed=False

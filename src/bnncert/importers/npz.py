@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.files.npz import read_arrays
-from bnncert.model.activations import Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import Activation, Hardtanh, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.curves import ELU, GELU, SELU, HardSwish, Mish, SiLU, Softplus, Softsign
 from bnncert.model.layers import Dense, Layer
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
@@ -23,6 +24,17 @@ ACTIVATIONS: dict[str, Activation | None] = {
     "leaky_relu": LeakyReLU(),
     "tanh": Tanh(),
     "sigmoid": Sigmoid(),
+    "gelu": GELU(),
+    "gelu_tanh": GELU("tanh"),
+    "silu": SiLU(),
+    "mish": Mish(),
+    "softplus": Softplus(),
+    "elu": ELU(),
+    "selu": SELU(),
+    "hardswish": HardSwish(),
+    "softsign": Softsign(),
+    "hardtanh": Hardtanh(),
+    "relu6": Hardtanh(0.0, 6.0),
     "linear": None,
     "softmax": None,  # monotone per class difference: the logits decide
 }

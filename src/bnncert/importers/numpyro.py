@@ -31,6 +31,7 @@ from bnncert.importers.named import (
     named,
     unpacked,
 )
+from bnncert.importers.reading import Pick
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import Gaussian
 
@@ -41,6 +42,7 @@ def from_numpyro(
     target: Target,
     names: Mapping[str, str] | None = None,
     input_shape: Sequence[int] | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Gaussian]:
     """The network, and the guide's distribution of its weights.
 
@@ -65,7 +67,7 @@ def from_numpyro(
         raise InputError(f"{kind} is not a guide that can be read; use one of {', '.join(GUIDES)}")
     if guide.prototype_trace is None:
         raise InputError(f"the guide {kind} has not met its model yet; run SVI first")
-    model = named(target, input_shape)
+    model = named(target, input_shape, output)
     names = (
         {name: name for name in model.shapes if name in guide._init_locs}
         if names is None

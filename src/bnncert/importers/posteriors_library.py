@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.named import announce_certain, named
+from bnncert.importers.reading import Pick
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 
@@ -30,7 +31,10 @@ STDS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
 
 
 def from_posteriors(
-    state: Any, module: nn.Module, input_shape: Sequence[int] | None = None
+    state: Any,
+    module: nn.Module,
+    input_shape: Sequence[int] | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Normal]:
     """The network that the module computes, and independent Gaussian weights as the state has
     them.
@@ -51,7 +55,7 @@ def from_posteriors(
             "dict(module.named_parameters())"
         )
     field, transform = STDS[kind]
-    model = named(module, input_shape)
+    model = named(module, input_shape, output)
     announce_certain(model, state.params)
     stds = {
         name: transform(value.detach().cpu().double())

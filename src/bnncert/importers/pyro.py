@@ -22,12 +22,16 @@ from torch.distributions import constraints
 
 from bnncert.errors import InputError
 from bnncert.importers.named import Named, announce_certain, check_factor, named, unpacked
+from bnncert.importers.reading import Pick
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import Gaussian
 
 
 def from_pyro(
-    guide: Any, net: nn.Module, input_shape: Sequence[int] | None = None
+    guide: Any,
+    net: nn.Module,
+    input_shape: Sequence[int] | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Gaussian]:
     """The network that `net` computes, and the guide's distribution of its weights.
 
@@ -54,7 +58,9 @@ def from_pyro(
     for site in paths:
         _check_real(site, sites[site]["fn"].support)
     model = named(
-        _plain(net, {path: sites[site]["value"] for site, path in paths.items()}), input_shape
+        _plain(net, {path: sites[site]["value"] for site, path in paths.items()}),
+        input_shape,
+        output,
     )
     announce_certain(model, paths.values())
     with torch.no_grad():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -11,12 +11,13 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.importers.conventions import Convention
-from bnncert.importers.tracing import Step
+from bnncert.importers.values import Place
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network
 
 Values: TypeAlias = Mapping[str, Tensor]
 Cast: TypeAlias = Callable[[Tensor], Tensor]
+Pick: TypeAlias = int | str | None
 
 
 def exact(value: Tensor) -> Tensor:
@@ -34,7 +35,7 @@ def live(value: Tensor) -> Tensor:
 class Source:
     """Where a parameter's values come from: scale · (the module's tensor `name`) + shift.
 
-    `name` is None for a bias that only a batch normalisation brought; its value is the shift. In a
+    `name` is None for constants, as of a batch normalisation; their value is the shift. In a
     Bayesian layer `name` is the mean's, and `spread` names the tensor that `convention` turns into
     standard deviations.
     """
@@ -44,16 +45,31 @@ class Source:
     spread: str | None = None
     convention: Convention | None = None
     scale: Tensor | None = None  # [outputs]
-    shift: Tensor | None = None  # [outputs]
+    shift: Tensor | None = None  # [*shape]
+
+    def followed_by(self, scale: Tensor, shift: Tensor | None = None) -> Source:
+        """Of y = scale · x + shift after the layer, entry by entry of its outputs."""
+        moved = shift
+        if self.shift is not None:
+            own = scale.reshape(-1, *[1] * (len(self.shape) - 1)) * self.shift
+            moved = own if shift is None else own + shift
+        return replace(self, scale=scale if self.scale is None else scale * self.scale, shift=moved)
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """A dropout, which the network leaves out: in training it acts before layer `position`."""
+    """A dropout, which the network leaves out: in training it acts on what the layers `readers`
+    read of `node`.
 
-    step: Step
-    position: int
-    # It stands before a batch normalisation that was folded into the layer before both.
+    kind: the function's name, as dropout2d. normalised: it stands before a batch normalisation that
+    was folded into the layer before both.
+    """
+
+    place: Place
+    kind: str
+    p: float
+    node: int
+    readers: tuple[int, ...]
     normalised: bool = False
 
 
@@ -61,13 +77,19 @@ class Dropout:
 class Reading:
     """A network, and the source of each of its parameters, as `Network.parameters` names them.
 
-    `cast` is how the tensors of the module are taken, those of what was folded too.
+    dropouts: those that the network leaves out. cast: how the tensors of the module are taken,
+    those of what was folded too. tied: tensors that several parameters take their values from.
+    pick: which of the module's outputs it is, where it has several. fixed: tensors that are also in
+    a sum or product, where they keep the values that they had when the module was read.
     """
 
     network: Network
     sources: dict[str, Source]
     dropouts: tuple[Dropout, ...] = ()
     cast: Cast = exact
+    tied: frozenset[str] = frozenset()
+    pick: Pick = None
+    fixed: frozenset[str] = frozenset()
 
     @property
     def spreads(self) -> list[str]:
@@ -82,23 +104,54 @@ class Reading:
         """
         return self._flat(values, shift, absolute=not shift)
 
-    def directions(self, values: Values) -> Tensor:
-        """As `flat`, for a covariance factor's columns: with the signed scale, without shift."""
-        return self._flat(values, shift=False, absolute=False)
+    def directions(self, values: Values, random: Collection[str]) -> Tensor:
+        """As `flat`, for a covariance factor's columns: with the signed scale, without shift, and
+        from the first layer on that has a `random` tensor."""
+        return self._flat(values, shift=False, absolute=False, sources=self.from_first(random))
 
-    def _flat(self, values: Values, shift: bool, absolute: bool) -> Tensor:
+    def from_first(self, random: Collection[str]) -> dict[str, Source]:
+        """The sources from the first layer on of which a tensor is random; all if none is."""
+        layers = [[*layer] for layer in self.network.parameters_by_layer]
+        own = (any(self.sources[name].name in random for name in layer) for layer in layers)
+        first = next((i for i, found in enumerate(own) if found), 0)
+        return {name: self.sources[name] for layer in layers[first:] for name in layer}
+
+    def _flat(
+        self,
+        values: Values,
+        shift: bool,
+        absolute: bool,
+        sources: Mapping[str, Source] | None = None,
+    ) -> Tensor:
+        if not shift:
+            self._check_tied(values)
+        sources = self.sources if sources is None else sources
         parts = {
             name: _scaled(source, self.cast(_tensor(values, source)), shift, absolute)
-            for name, source in self.sources.items()
+            for name, source in sources.items()
             if source.name is not None
         }
-        leading = next(iter(parts.values())).shape[:-1]
-        for name, source in self.sources.items():
-            if source.shift is not None and name not in parts:
-                parts[name] = (source.shift if shift else torch.zeros_like(source.shift)).expand(
-                    *leading, -1
+        some = next(iter(parts.values()))
+        for name, source in sources.items():
+            if source.name is None:
+                parts[name] = _constant(source, some, shift)
+        return torch.cat([parts[name] for name in sources], -1)
+
+    def _check_tied(self, spreads: Values) -> None:
+        """A draw gives every parameter its own noise."""
+        for name in sorted(self.tied):
+            if name in spreads and bool(spreads[name].detach().any()):
+                raise InputError(
+                    f"the module uses {name!r} twice, and every draw gives both the same; "
+                    "only certain weights can be shared: use two layers, or no spread for this one"
                 )
-        return torch.cat([parts[name] for name in self.sources], -1)
+
+
+def _constant(source: Source, like: Tensor, shift: bool) -> Tensor:
+    """The values of a constant [..., size], or zeros, with the leading dimensions of `like`."""
+    value = torch.zeros(source.shape) if source.shift is None or not shift else source.shift
+    flat = (value.mT if value.dim() == 2 else value).flatten()
+    return flat.to(like).expand(*like.shape[:-1], -1)
 
 
 def _tensor(values: Values, source: Source) -> Tensor:

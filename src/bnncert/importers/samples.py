@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.named import Target, announce_certain, check_names, named
+from bnncert.importers.reading import Pick
 from bnncert.model.network import Network
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.gaussian import Gaussian
@@ -25,13 +26,14 @@ def from_samples(
     samples: Samples,
     names: Mapping[str, str] | None = None,
     input_shape: Sequence[int] | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Empirical]:
     """The network, and its weights drawn uniformly from the samples.
 
     samples: a list of state_dicts of the module (the members of an ensemble, say), or arrays [S,
     *shape] by name, as samplers return them, chains taken together. names: which parameter of the
     target an array is, where the sampler has other names; arrays without an entry are then left
-    out.
+    out. output: which of several outputs of the module is meant.
 
     >>> ensemble = [nn.Sequential(nn.Linear(2, 2)) for _ in range(3)]
     >>> states = [member.state_dict() for member in ensemble]
@@ -40,8 +42,8 @@ def from_samples(
     torch.Size([3, 6])
     """
     if not isinstance(samples, Mapping):
-        return _from_states(target, samples, input_shape)
-    model = named(target, input_shape)
+        return _from_states(target, samples, input_shape, output)
+    model = named(target, input_shape, output)
     arrays = renamed(samples, names)
     announce_certain(model, arrays)
     return model.network, Empirical(model.samples(arrays))
@@ -66,22 +68,32 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def _from_states(
-    target: Target, states: Sequence[Mapping[str, Tensor]], input_shape: Sequence[int] | None
+    target: Target,
+    states: Sequence[Mapping[str, Tensor]],
+    input_shape: Sequence[int] | None,
+    output: Pick,
 ) -> tuple[Network, Empirical]:
     """Each state is loaded into a copy of the module: running statistics may differ, too."""
     if not isinstance(target, nn.Module) or not states:
         raise InputError("a list of samples must be state_dicts, at least one, of a module")
     copy = deepcopy(target)
     rows = []
-    for state in states:
+    networks = []
+    for i, state in enumerate(states):
         try:
             copy.load_state_dict(state)
         except RuntimeError as error:
             raise InputError(
                 f"a state_dict does not fit the module: {' '.join(str(error).split())}"
             ) from error
-        model = named(copy, input_shape)
+        model = named(copy, input_shape, output, compare=i == 0)
         rows.append(model.point)
+        networks.append(model.network)
+        if networks[i] != networks[0]:
+            raise InputError(
+                f"states 0 and {i} make networks of different layers (slopes of a PReLU, or a "
+                "forward that decides by a buffer), and a posterior is over the weights of one"
+            )
     return model.network, Empirical(torch.stack(rows))
 
 
@@ -91,6 +103,7 @@ def from_swag(
     sq_mean: Mapping[str, Any],
     deviations: Mapping[str, Any] | None = None,
     input_shape: Sequence[int] | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Gaussian]:
     """SWAG: N(θ, (Σ + D Dᵀ / (K - 1)) / 2) with Σ = diag(sq_mean - mean²) and the K deviations as
     columns of D.
@@ -106,7 +119,7 @@ def from_swag(
     >>> posterior.std
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    model = named(module, input_shape)
+    model = named(module, input_shape, output)
     means, squares = renamed(mean, None), renamed(sq_mean, None)
     if means.keys() != squares.keys():
         raise InputError(

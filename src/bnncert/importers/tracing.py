@@ -1,261 +1,290 @@
-"""A torch module as a chain of steps from its input to its output, each a module of torch's or a
-Bayesian layer.
+"""torch.fx, with proxies that know their shape: a forward may ask for it, and decide by it.
 
-The module is traced symbolically in evaluation mode and read backwards from its output, so that
-what does not lead to the output (the divergences that Bayesian layers return beside it) is never
-looked at. A function is read as the module that does the same.
+Every node is read as soon as it is made, so that a shape is that of what was read.
 """
 
 from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch.nn import functional
+from torch import fx, nn
 
 from bnncert.errors import InputError
-from bnncert.importers.conventions import convention_of
+from bnncert.importers.activations import is_activation
+from bnncert.importers.interpretation import NORMS, Interpreter, needs_shape
+from bnncert.importers.modules import is_bayesian, is_standard, is_torchs
+from bnncert.importers.operations import SPELLED
+from bnncert.importers.values import BATCH, At, Held, Place, Refused, Unsized
 
-SUPPORTED = (
-    "Linear, Conv2d, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, AvgPool2d, MaxPool2d, "
-    "BatchNorm after a Linear or Conv2d"
-)
+# Modules of torch's that are looked into: their forwards are a function of torch's each.
+OPEN = (
+    nn.Sequential, nn.Identity, nn.Linear, nn.Conv1d, nn.Conv2d, nn.MaxPool1d, nn.MaxPool2d,
+    nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d, nn.Flatten, nn.Unflatten, nn.ZeroPad1d, nn.ZeroPad2d, nn.ConstantPad1d,
+    nn.ConstantPad2d, nn.ChannelShuffle, nn.PixelShuffle, nn.PixelUnshuffle, nn.Softmax,
+    nn.LogSoftmax, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
+OURS, TORCHS = (str(Path(inspect.getfile(each)).parent) for each in (InputError, torch))
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """A module on the way from input to output, or the module that does what a function does."""
+def is_leaf(module: nn.Module) -> bool:
+    """Whether tracing stops here: a Bayesian layer, or a module of torch's that is read whole, or
+    not at all."""
+    if is_standard(module, *OPEN) or any(type(module) is kind for kind in OPEN):
+        return False
+    if is_bayesian(module) or is_activation(module) or is_standard(module, *NORMS):
+        return True
+    return is_torchs(type(module))
 
-    path: str
-    module: nn.Module
-    function: str = ""  # its name, where a function was called
 
-    def __str__(self) -> str:
-        return (
-            f"{self.function}() in {_title(self.path)}"
-            if self.function
-            else _title(self.path, self.module)
+def is_mixed() -> bool:
+    """Whether torch rounds to half precision where it sees fit."""
+    return any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+
+
+class Known(fx.Proxy):
+    """A proxy of a value that was read."""
+
+    tracer: Any  # a Tracer
+
+    @property
+    def _held(self) -> object:
+        value = self.tracer.interpreter.values[self.node]
+        if isinstance(value, Refused):
+            raise value.error
+        return value
+
+    @property
+    def shape(self) -> Any:
+        value = self._held
+        if isinstance(value, At):
+            return torch.Size((BATCH, *value.shape))
+        if isinstance(value, Held):
+            return value.value.shape
+        if isinstance(value, Unsized):
+            return Unknown(self.tracer.place())
+        return self.__getattr__("shape")
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    ndim = property(dim)
+    ndimension = dim
+
+    def numel(self) -> int:
+        return int(self.shape.numel())
+
+    nelement = numel
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.tracer.interpreter.drawing.like.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.tracer.dtype
+        return dtype
+
+    is_cuda = property(lambda self: self.device.type == "cuda")
+    requires_grad = property(lambda _: False)
+
+    def __len__(self) -> int:
+        value = self._held
+        return len(value) if isinstance(value, tuple) else self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        value = self._held
+        own: Any = self
+        if isinstance(value, tuple):
+            return iter([own[i] for i in range(len(value))])
+        if isinstance(value, At) and value.paired:
+            return iter([own[0], own[1]])
+        if isinstance(value, At):
+            raise InputError(f"{self.tracer.place()} takes the examples of a batch one by one")
+        return super().__iter__()
+
+    def __bool__(self) -> bool:
+        value = self.tracer.interpreter.values[self.node]
+        if isinstance(value, Held) and not value.made_of:
+            return bool(value.value)
+        raise InputError(
+            f"{self.tracer.place()} decides by values of inputs or weights: it is not one network; "
+            "move checks out of the forward"
         )
 
-    def named(self, name: str) -> str:
-        """The name that the whole module has for a tensor of this one."""
-        return f"{self.path}.{name}" if self.path else name
+    def __setitem__(self, _: object, __: object) -> None:
+        place = self.tracer.place("setitem")
+        raise InputError(f"{place} is not supported; put the parts together with torch.cat")
+
+    def _changed_in_place(self, function: Callable[..., Any], other: object) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    def __iadd__(self, other: object) -> Any:
+        return self._changed_in_place(operator.iadd, other)
+
+    def __isub__(self, other: object) -> Any:
+        return self._changed_in_place(operator.isub, other)
+
+    def __imul__(self, other: object) -> Any:
+        return self._changed_in_place(operator.imul, other)
+
+    def __itruediv__(self, other: object) -> Any:
+        return self._changed_in_place(operator.itruediv, other)
 
 
-def _title(path: str, module: nn.Module | None = None) -> str:
-    kind = f" ({type(module).__name__})" if module is not None else ""
-    return f"module {path!r}{kind}" if path else f"the module{kind}"
+class Unknown:
+    """The shape of an input whose shape is not known: the size of a batch, and no more."""
 
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
-def refusal(step: Step, why: str) -> InputError:
-    return InputError(f"{step} {why}; what can be read is a chain of {SUPPORTED}")
+    def __getitem__(self, dim: object) -> int:
+        if dim != 0:
+            raise needs_shape(self.place)
+        return BATCH
 
+    def __len__(self) -> int:
+        raise needs_shape(self.place)
 
-class View(nn.Module):
-    """x.view(batch, *sizes)"""
+    def __iter__(self) -> Iterator[int]:
+        raise needs_shape(self.place)
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        super().__init__()
-        self.sizes = tuple(sizes)
-
-
-# What a function computes, as the module that does the same; its arguments follow the input.
-FUNCTIONS: dict[object, Callable[..., nn.Module]] = {
-    **dict.fromkeys((functional.relu, torch.relu, "relu"), nn.ReLU),
-    **dict.fromkeys((functional.tanh, torch.tanh, "tanh"), nn.Tanh),
-    **dict.fromkeys((functional.sigmoid, torch.sigmoid, "sigmoid"), nn.Sigmoid),
-    **dict.fromkeys((functional.softmax, torch.softmax, "softmax"), nn.Softmax),
-    **dict.fromkeys((functional.log_softmax, torch.log_softmax, "log_softmax"), nn.LogSoftmax),
-    **dict.fromkeys(
-        (torch.flatten, "flatten"), lambda start_dim=0, end_dim=-1: nn.Flatten(start_dim, end_dim)
-    ),
-    functional.leaky_relu: nn.LeakyReLU,
-    functional.max_pool2d: nn.MaxPool2d,
-    functional.avg_pool2d: nn.AvgPool2d,
-}
-# Arguments that do not change the values.
-IRRELEVANT = (
-    "inplace",
-    "_stacklevel",
-    "dtype",
-    "return_indices",
-)
-KNOWN = (
-    nn.Linear,
-    nn.Conv2d,
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.Flatten,
-    nn.AvgPool2d,
-    nn.MaxPool2d,
-)
-
-
-def is_standard(module: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """One of torch's own modules, or a subclass that computes the same."""
-    return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
-
-
-def own_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """The module's parameters, those of its submodules included, each under every name it has."""
-    return dict(module.named_parameters(remove_duplicate=False))
-
-
-def is_layer(module: nn.Module) -> bool:
-    """Whether tracing stops here: a Bayesian layer, or a module of torch's that holds no others."""
-    if is_standard(module, *KNOWN) or convention_of(own_parameters(module)) is not None:
-        return True
-    return type(module).__module__.startswith("torch.nn") and not list(module.children())
+    def numel(self) -> int:
+        raise needs_shape(self.place)
 
 
 class Tracer(fx.Tracer):
-    """Stops at layers, whatever library they come from."""
+    """Hands every node to an interpreter."""
 
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_layer(m) or super().is_leaf_module(m, module_qualified_name)
+    def __init__(self, interpreter: Interpreter, x: At | Unsized, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.interpreter = interpreter
+        self.input: At | Unsized | None = x
+        self.dtype = dtype
+        self.reading = False
+        self.mixed = is_mixed()
+        self.loose: dict[str, nn.Module] = {}
+        tensors = (*interpreter.module.named_parameters(), *interpreter.module.named_buffers())
+        self.names = {id(value): name for name, value in tensors}
+
+    def is_leaf_module(self, m: nn.Module, _: str) -> bool:
+        return is_leaf(m)
+
+    def path_of_module(self, mod: nn.Module) -> str:
+        """Modules that are made in the forward have no path, and must have no weights."""
+        try:
+            return super().path_of_module(mod)
+        except NameError:
+            name = type(mod).__name__
+            if next(mod.parameters(), None) is not None:
+                raise InputError(
+                    f"{self.place()} uses a {name} that is none of its submodules; "
+                    "make it one (assign it to self, or use nn.ModuleList)"
+                ) from None
+            self.loose[name] = mod
+            return name
+
+    def getattr(self, _: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """Parameters and buffers are nodes; but not while a layer is read."""
+        name = None if self.reading else self.names.get(id(attr_val))
+        if name is None:
+            return attr_val
+        if name not in parameter_proxy_cache:
+            parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+        return parameter_proxy_cache[name]
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        if is_mixed() != self.mixed:
+            raise InputError(f"{self.place()} turns autocast on or off; compute in one precision")
+        self.reading = True
+        try:
+            self._read(node)
+        finally:
+            self.reading = False
+        return Known(node, self)
+
+    def place(self, name: str = "") -> Place:
+        """Where the forward is. Functions that torch's own modules call have no name."""
+        path, kind = next(reversed(self.module_stack.values()), ("", type(self.root)))
+        own = is_torchs(kind) and issubclass(kind, OPEN) and not issubclass(kind, nn.Sequential)
+        return Place(path, kind.__name__, "" if own else SPELLED.get(name, name), _line())
+
+    def _read(self, node: fx.Node) -> None:
+        interpreter = self.interpreter
+        target: Any = node.target
+        if node.op == "placeholder":
+            interpreter.values[node] = self.input or Refused(
+                InputError(f"{type(self.root).__name__} takes more than one input; wrap it")
+            )
+            self.input = None
+        elif node.op == "get_attr":
+            interpreter.value(node)
+        elif node.op == "call_module":
+            found = self.loose.get(target)
+            module = self.root.get_submodule(target) if found is None else found
+            interpreter.read_module(node, module, self.place())
+        elif node.op == "call_method":
+            place = self.place(target)
+            interpreter.read(
+                node,
+                target,
+                place,
+                lambda x, *rest, **options: getattr(x, target)(*rest, **options),
+            )
+        elif node.op == "call_function":
+            name, compute = _function(node)
+            interpreter.read(node, name, self.place(name), compute)
 
 
-@contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and afterwards as before: a forward may leave marks on its modules."""
-    before = [(each, dict(each.__dict__)) for each in module.modules()]
-    try:
-        module.eval()
-        yield
-    finally:
-        for each, attributes in before:
-            each.__dict__.clear()
-            each.__dict__.update(attributes)
-
-
-def chain(module: nn.Module) -> list[Step]:
-    """The steps from input to output."""
-    if is_layer(module):
-        return [Step("", module)]
-    graph = _trace(module)
-    modules = dict(module.named_modules(remove_duplicate=False))
-    steps: list[Step] = []
-    node = _result(next(node for node in reversed(graph.nodes) if node.op == "output").args[0])
-    while node.op != "placeholder":
-        step, node = _step(node, modules)
-        steps += [step] if step else []
-    return steps[::-1]
-
-
-def _trace(module: nn.Module) -> fx.Graph:
+def traced(module: nn.Module, interpreter: Interpreter, x: At | Unsized) -> object:
+    """What the forward returns, with what was read in the place of tensors."""
     parameters = list(inspect.signature(module.forward).parameters.values())[1:]
     defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
-    with undisturbed(module):
-        try:
-            return Tracer().trace(module, concrete_args=defaults or None)
-        # The forward is the user's: what it cannot do with a symbol has no one type.
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(
-                f"{_title('', module)} cannot be read ({reason}); "
-                "its forward must be a chain without branches"
-            ) from error
+    first = next(module.parameters(), None)
+    dtype = torch.get_default_dtype() if first is None else first.dtype
+    tracer = Tracer(interpreter, x, dtype)
+    graph = tracer.trace(module, concrete_args=defaults or None)
+    returned = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
+    if isinstance(returned, fx.Node) and inspect.isclass(returned.target):  # a tuple with names
+        fields = interpreter.taken(returned.args), interpreter.taken(returned.kwargs)
+        return returned.target(*fields[0], **fields[1])
+    return interpreter.taken(returned)
 
 
-def _result(value: object) -> fx.Node:
-    """What a forward returns, or the first of it: Bayesian networks return a divergence as well."""
-    first = value[0] if isinstance(value, tuple | list) and value else value
-    if not isinstance(first, fx.Node):
-        raise InputError(
-            f"the module returns a {type(value).__name__}; "
-            "it must return its output, or a tuple with it"
-        )
-    return first
+def _function(node: fx.Node) -> tuple[str, Callable[..., Any]]:
+    """The name of a function of torch's, and the function without what a node gives it else."""
+    target: Any = node.target
+    if target is getattr and isinstance(node.args[1], str):
+        return node.args[1], getattr
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__name__", str(target))
+    known = module.partition(".")[0] in ("torch", "_operator", "")
+    return (name if known else f"{module}.{name}"), target
 
 
-def _step(node: fx.Node, modules: Mapping[str, nn.Module]) -> tuple[Step | None, fx.Node]:
-    """The node as a step (None where it picks one output of a tuple), and the node before it."""
-    name = (
-        node.target
-        if isinstance(node.target, str)
-        else getattr(node.target, "__name__", str(node.target))
-    )
-    step = Step(_path(node), nn.Identity(), name)
-    before = node.args[0] if node.args else node.kwargs.get("input")
-    if not isinstance(before, fx.Node):
-        raise refusal(step, "is not supported")
-    if node.op == "call_module":
-        return Step(name, modules[name]), before
-    if (
-        node.target is operator.getitem
-        and node.args[1] == 0
-        and _returns_divergence(before, modules)
-    ):
-        return None, before
-    options = {key: value for key, value in node.kwargs.items() if key != "input"}
-    return Step(step.path, _function(node.target, step, list(node.args[1:]), options), name), before
-
-
-def _returns_divergence(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
-    """A Bayesian layer, whose output may be a tuple with the divergence.
-
-    Of any other x[0] is the first example.
-    """
-    return (
-        node.op == "call_module"
-        and convention_of(own_parameters(modules[str(node.target)])) is not None
-    )
-
-
-def _path(node: fx.Node) -> str:
-    """The module in whose forward the node is."""
-    stack = node.meta.get("nn_module_stack") or {}
-    return str(list(stack.values())[-1][0]) if stack else ""
-
-
-def _function(
-    target: object, step: Step, arguments: list[Any], options: dict[str, Any]
-) -> nn.Module:
-    """The module that does what the function does."""
-    if target in ("view", "reshape", torch.reshape):
-        return View(_sizes(step, [*arguments, *options.values()]))
-    if target in (functional.dropout, functional.dropout2d):
-        if options.get("training") is not False:
-            raise refusal(step, "stays on in evaluation (give it training=self.training)")
-        return (nn.Dropout2d if target is functional.dropout2d else nn.Dropout)(
-            options.get("p", 0.5)
-        )
-    if target not in FUNCTIONS:
-        raise refusal(step, "is not supported")
-    try:
-        kept = {key: value for key, value in options.items() if key not in IRRELEVANT}
-        return FUNCTIONS[target](*arguments, **kept)
-    except TypeError as error:
-        raise refusal(step, f"has arguments {arguments} {options} that cannot be read") from error
-
-
-def _sizes(step: Step, sizes: list[Any]) -> list[int]:
-    """What x.view(batch, ...) asks for after the batch."""
-    first, *rest = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
-    readable = rest and all(isinstance(size, int) and (size == -1 or size >= 1) for size in rest)
-    if not readable or not (first == -1 or _is_batch_size(first)):
-        raise refusal(
-            step,
-            "mixes the examples of a batch or has sizes that cannot be read (write x.flatten(1))",
-        )
-    return rest
-
-
-def _is_batch_size(value: object) -> bool:
-    """x.size(0), x.shape[0] or x.size()[0]"""
-    if not isinstance(value, fx.Node):
-        return False
-    if value.op == "call_method" and value.target == "size":
-        return value.args[1:] == (0,) or dict(value.kwargs) == {"dim": 0}
-    sizes = value.args[0] if value.target is operator.getitem and value.args[1] == 0 else None
-    if not isinstance(sizes, fx.Node):
-        return False
-    return sizes.target == "size" or (sizes.target is getattr and sizes.args[1] == "shape")
+def _line() -> str:
+    """The user's line on the way here: neither ours nor torch's, and inside of our tracing."""
+    frame: types.FrameType | None = sys._getframe()
+    outside = False
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(OURS):
+            if outside:
+                return ""
+        else:
+            outside = True
+            if not name.startswith((TORCHS, "<eval_with_key>")):
+                return f"{Path(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

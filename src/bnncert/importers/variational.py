@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from bnncert.errors import InputError
 from bnncert.importers.agreement import check_agreement
 from bnncert.importers.module import read
-from bnncert.importers.reading import Cast, Reading, Source, Values
-from bnncert.importers.tracing import own_parameters
+from bnncert.importers.modules import own_parameters
+from bnncert.importers.reading import Cast, Pick, Reading, Source, Values
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 
@@ -25,7 +25,10 @@ Std: TypeAlias = float | Mapping[str, float | Tensor]
 
 
 def from_torch(
-    module: nn.Module, input_shape: Sequence[int] | None = None, std: Std | None = None
+    module: nn.Module,
+    input_shape: Sequence[int] | None = None,
+    std: Std | None = None,
+    output: Pick = None,
 ) -> tuple[Network, Normal]:
     """The network and posterior of a module whose Bayesian layers name their weights as one of
     `CONVENTIONS` does.
@@ -33,14 +36,15 @@ def from_torch(
     Parameters of plain layers are certain, with a warning, unless `std` gives them a standard
     deviation: one for all, or by the module's name of the parameter (a number, or a tensor of its
     shape). `input_shape`, without the batch, is needed only where a convolution or a pool comes
-    first.
+    first, or the module asks for it. `output` is the index or the key of the output that is meant,
+    where the module returns several.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> network, posterior = from_torch(model, std=0.01)
     >>> network.parameters
     {'W0': (2, 3), 'b0': (3,), 'W1': (3, 2), 'b1': (2,)}
     """
-    reading = read(module, input_shape)
+    reading = read(module, input_shape, output=output)
     posterior = posterior_of(reading, own_parameters(module), std)
     check_agreement(module, reading, posterior.mean)
     return reading.network, posterior

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
 from bnncert.errors import InputError
-from bnncert.model.activations import ACTIVATIONS, Activation, LeakyReLU, ReLU, Sigmoid, Tanh
+from bnncert.model.activations import ACTIVATIONS, Activation, LeakyReLU, PReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.moves import MOVES, Concat, Flatten, Move, Shape
 
 __all__ = ["Flatten", "LeakyReLU", "ReLU", "Shape", "Sigmoid", "Tanh"]
@@ -318,6 +318,18 @@ def _same_shape(_: Activation, shapes: Sequence[Shape]) -> Shape:
     return shape
 
 
+def _sloped_shape(layer: PReLU, shapes: Sequence[Shape]) -> Shape:
+    (shape,) = shapes
+    own = layer.shape
+    if own and (len(own) != len(shape) or not _spreads(own, shape)):
+        raise InputError(f"PReLU of shape {own} follows shape {shape}; give it, or sizes 1")
+    return shape
+
+
+def _spreads(own: Shape, shape: Shape) -> bool:
+    return all(size in (1, given) for size, given in zip(own, shape, strict=True))
+
+
 PARAMETERS: dict[type, Callable[[Any], dict[str, Shape]]] = {
     Dense: _dense_parameters,
     Conv2d: _conv_parameters,
@@ -333,5 +345,6 @@ SHAPES: dict[type, Callable[[Any, Sequence[Shape]], Shape]] = {
     Add: _sum_shape,
     **dict.fromkeys(MOVES, _moved_shape),
     **dict.fromkeys(ACTIVATIONS, _same_shape),
+    PReLU: _sloped_shape,
 }
 LAYERS: dict[str, type[Layer]] = {kind.__name__: kind for kind in SHAPES}

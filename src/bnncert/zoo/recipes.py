@@ -22,10 +22,12 @@ import torch
 from bnncert.data import COUNTERPART, Dataset, at_hand, load_inputs
 from bnncert.errors import InputError
 from bnncert.importers import save_posterior
-from bnncert.model.network import Network, cnn, mlp
+from bnncert.model.network import Network, cnn, mlp, residual
 from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop, Epoch, Robust, Scores, score, train
+from bnncert.zoo.heads import fit_head
 
 SHIPPED = "weights"  # folder of the trained files
 INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
@@ -33,13 +35,18 @@ INDEX = "index.json"  # there: SHA-256, accuracy and size of σ by name
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network of the zoo is made, and the paper's test accuracy in percent, if it has one."""
+    """How a network of the zoo is made, and the paper's test accuracy in percent, if it has one.
+
+    head: the structure of the covariance of its last layer, where that becomes random after the
+    training of the rest.
+    """
 
     network: Network
     data: str
     training: BayesByBackprop
     paper: float | None = None
     about: str = ""
+    head: str | None = None
 
 
 def _cifar_cnn() -> Network:
@@ -102,6 +109,20 @@ def _certifiable_cifar(eps: float, bayesian: str, epochs: int) -> BayesByBackpro
         learning_rate=1e-3,
         initial_std=1e-3,
         bayesian=bayesian,
+        weight_decay=1e-5,
+        augment=True,
+        normalise=True,
+    )
+
+
+def _certifiable_trunk(eps: float, epochs: int) -> BayesByBackprop:
+    """Nothing random: for a head that is fitted after it."""
+    return _certifiable(
+        eps,
+        0.01,
+        epochs=epochs,
+        initial_std=0.05,
+        bayesian="none",
         weight_decay=1e-5,
         augment=True,
         normalise=True,
@@ -215,6 +236,13 @@ ZOO: dict[str, Recipe] = {
         _certifiable_cifar(2 / 255, "all", 60),
         about="σ in all",
     ),
+    "cifar10-residual-laplace": Recipe(
+        residual((3, 32, 32), 10, [(32, 2), (32, 1), (64, 2), (64, 1)], [64]),
+        "cifar10",
+        _certifiable_trunk(0.0079, 142),
+        about="Laplace head",
+        head="full",
+    ),
 }
 
 
@@ -233,7 +261,7 @@ def fit_recipe(
 ) -> dict[str, Any]:
     """Train a network and write its posterior, with its notes, which are returned.
 
-    An interrupted run goes on.
+    An interrupted run goes on. A head is fitted to the whole training set, without augmentation.
     """
     if path.suffix != ".safetensors" or not path.parent.is_dir() or path.is_dir():
         raise InputError(
@@ -244,18 +272,26 @@ def fit_recipe(
     _examples(test, made.network)  # what is wrong with it is said before the training, not after
     partial = path.with_suffix(".partial")
     trained = train(made.network, x, y, made.training, device, on_epoch, partial, begin)
-    posterior = trained.posterior
+    network: Network = made.network
+    posterior: Normal | LowRankNormal = trained.posterior
+    if made.head is not None:
+        network, posterior = fit_head(network, posterior.mean, x, y, made.head)
+    stds = posterior.marginal_std
     notes = {
-        "recipe": {"data": made.data} | asdict(made.training),
-        "std": _median(posterior.std[posterior.std > 0]),
+        "recipe": {"data": made.data} | asdict(made.training) | _described_head(made),
+        "std": _median(stds[stds > 0]),
         "log": [asdict(epoch) for epoch in trained.history],
     }
     # Scores take a while: what interrupts them does not cost the training.
-    save_posterior(path, made.network, posterior, notes)
-    found = score_on(test, made.network, posterior, made.training, device)
+    save_posterior(path, network, posterior, notes)
+    found = score_on(test, network, posterior, made.training, device)
     notes |= {"accuracy": found.accuracy, "scores": asdict(found)}
-    save_posterior(path, made.network, posterior, notes)
+    save_posterior(path, network, posterior, notes)
     return notes
+
+
+def _described_head(made: Recipe) -> dict[str, str]:
+    return {} if made.head is None else {"head": made.head}
 
 
 def _median(stds: torch.Tensor) -> float:

@@ -6,15 +6,22 @@ point for the upper bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.deep.rows import Deep, deep_failure
+from bnncert_check.deep.rows import laws as deep_laws
+from bnncert_check.evidence.deep import read_deep
+from bnncert_check.evidence.laws import is_law, read_law
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
+from bnncert_check.laws import rows as laws
+from bnncert_check.laws.rows import Law
 from bnncert_check.model import GAUSSIAN, Component, Model, Posterior
 from bnncert_check.proofs import Proof, failure
 from bnncert_check.question import Question
@@ -22,6 +29,7 @@ from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck, Rejected, Support
 
 WHAT = "concentration"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -30,14 +38,14 @@ class Refutation:
 
     row: int
     point: Array
-    proof: Proof
+    proof: Proof | Law | Deep
 
 
 @dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
-    lower: Divided
+    lower: Divided | Law | Deep
     upper: Refutation | None
 
 
@@ -65,7 +73,11 @@ class Concentration:
 
 
 def _failure(
-    found: Divided, question: Question, region: Region, model: Model, posterior: Posterior
+    found: Divided | Law | Deep,
+    question: Question,
+    region: Region,
+    model: Model,
+    posterior: Posterior,
 ) -> arb:
     """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which
     share the cut.
@@ -74,11 +86,28 @@ def _failure(
     """
     if region.is_empty:
         return arb(0)
-    if isinstance(found, Proof):
-        return failure(model, posterior, region, question.rows, question.offsets, found)
+    if not isinstance(found, Cut):
+        return _of_rows(found, model, posterior, region, question.rows, question.offsets)
     below, above = _halves(found, region)
     first = _failure(found.below, question, below, model, posterior)
     return first + _failure(found.above, question, above, model, posterior)
+
+
+def _of_rows(
+    found: Proof | Law | Deep,
+    model: Model,
+    posterior: Posterior,
+    region: Region,
+    rows: Array,
+    offsets: Array,
+) -> arb:
+    if isinstance(found, Law):
+        return laws.failure(model, posterior, region, rows, offsets, found)
+    if isinstance(found, Proof):
+        return failure(model, posterior, region, rows, offsets, found)
+    if not (region.lower == region.upper).all():
+        raise CannotCheck("unsupported", "a proof for two layers speaks of a point alone")
+    return deep_failure(deep_laws(model.network, posterior, region.lower), rows, offsets, found)
 
 
 def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
@@ -93,7 +122,8 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
     point, row = require_point(found.point, question), slice(found.row, found.row + 1)
     rows, offsets = -question.rows[row], -question.offsets[row]
-    return arb(min(upper_float(failure(model, posterior, point, rows, offsets, found.proof)), 1.0))
+    failing = _of_rows(found.proof, model, posterior, point, rows, offsets)
+    return arb(min(upper_float(failing), 1.0))
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
@@ -117,14 +147,27 @@ def _part(
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
     asked = Asked(model, component.posterior, len(question.rows), tensors)
-    lower = read_divided(entry["lower"], f"c{i}.", asked)
+    lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
     if entry["upper"] is None:
         return Part(lower, None)
     upper = members(entry["upper"], f"the upper bound of component {i}", ("row", "failure"))
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
-    proof = read_probability(upper["failure"], f"c{i}.upper.", replace(asked, rows=1))
+    one = replace(asked, rows=1)
+    proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
     return Part(lower, Refutation(row, point, proof))
+
+
+def _read(
+    value: Any, prefix: str, asked: Asked, read: Callable[[Any, str, Asked], Found]
+) -> Found | Law | Deep:
+    if _is_deep(value):
+        return read_deep(value, prefix, asked)
+    return read_law(value, prefix, asked) if is_law(value) else read(value, prefix, asked)
+
+
+def _is_deep(value: Any) -> bool:
+    return type(value) is dict and "two_layers" in value
 
 
 def require_weight(value: Any, component: Component, i: int) -> None:

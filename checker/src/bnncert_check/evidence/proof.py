@@ -100,13 +100,17 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     if not t > 0:
         raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
     tensors, layers = asked.tensors, asked.model.layers
-    activations = {layer.position: layer.width for layer in layers if isinstance(layer, Activation)}
-    lower = {k: _slopes(tensors, f"{prefix}lower_slopes{k}", (n,)) for k, n in activations.items()}
-    upper = {k: _slopes(tensors, f"{prefix}upper_slopes{k}", (n,)) for k, n in activations.items()}
-    own = {
-        k: n for k, n in activations.items() if optimised and f"{prefix}row_slopes{k}" in tensors
-    }
-    rows = {k: _slopes(tensors, f"{prefix}row_slopes{k}", (asked.rows, n)) for k, n in own.items()}
+    activations = {layer.position: layer for layer in layers if isinstance(layer, Activation)}
+
+    def slopes(name: str, layer: Activation, *rows: int) -> Array:
+        named = f"{prefix}{name}_slopes{layer.position}"
+        return _slopes(tensors, named, (*rows, layer.width), layer.traits.slopes)
+
+    lower, upper = (
+        {k: slopes(name, layer) for k, layer in activations.items()} for name in ("lower", "upper")
+    )
+    own = [k for k in activations if optimised and f"{prefix}row_slopes{k}" in tensors]
+    rows = {k: slopes("row", activations[k], asked.rows) for k in own}
     named = {
         layer.position: f"{prefix}refined{layer.position}" for layer in layers if _has_flags(layer)
     }
@@ -136,10 +140,19 @@ def _with_trees(proof: Proof, value: Any, prefix: str, asked: Asked) -> Proof:
     return replace(proof, open=numbered, trees=trees)
 
 
-def _slopes(tensors: Tensors, name: str, shape: tuple[int, ...], dtype: str = "float64") -> Array:
+def _slopes(
+    tensors: Tensors,
+    name: str,
+    shape: tuple[int, ...],
+    limits: tuple[float, float],
+    dtype: str = "float64",
+) -> Array:
     slopes = tensors.numbers(name, shape, dtype)
-    if not ((slopes >= 0) & (slopes <= 1)).all():
-        raise Rejected("slope-out-of-range", f"tensor {name!r} holds a slope outside [0, 1]")
+    least, most = limits
+    if not ((slopes >= least) & (slopes <= most)).all():
+        raise Rejected(
+            "slope-out-of-range", f"tensor {name!r} holds a slope outside [{least:g}, {most:g}]"
+        )
     return slopes
 
 
@@ -165,7 +178,7 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
     leaves, depth = tensors.shape(f"{prefix}paths", 2)
     paths = tensors.take(f"{prefix}paths", (leaves, depth), "int32").astype(np.int64)
     multipliers = tensors.numbers(f"{prefix}multipliers", (leaves, depth), "float32")
-    slopes = _slopes(tensors, f"{prefix}slopes", (leaves, count), "float32")
+    slopes = _slopes(tensors, f"{prefix}slopes", (leaves, count), _limits(asked), "float32")
     if not (np.abs(paths) <= count).all():
         raise CannotCheck("malformed", f"tensor '{prefix}paths' splits neurons that are not listed")
     if not (multipliers >= 0).all():
@@ -179,6 +192,12 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
     return Tree(
         paths, multipliers, slopes, None if scale is None else _common(scale, prefix, asked)
     )
+
+
+def _limits(asked: Asked) -> tuple[float, float]:
+    """Of all activations whose neurons may be split."""
+    layers = [layer for layer in asked.model.layers if isinstance(layer, Activation)]
+    return min(layer.traits.slopes[0] for layer in layers if layer.traits.bent), 1.0
 
 
 def _common(scale: Any, prefix: str, asked: Asked) -> Common:
