@@ -160,7 +160,8 @@ def test_the_laplace_approximation_of_a_graph() -> None:
     data = torch.utils.data.TensorDataset(X, torch.tensor([0, 1, 2, 1]))
     la = laplace.Laplace(module, "classification", "all", "diag", prior_precision=1.0)
     la.fit(torch.utils.data.DataLoader(data))
-    network, posterior = from_laplace(la)
+    with pytest.warns(UserWarning, match="linearised network"):
+        network, posterior = from_laplace(la)
     torch.testing.assert_close(network.forward(posterior.mean, X), outputs(module, {}, X))
     sizes = [value.numel() for name, value in module.named_parameters() if "norm" not in name]
     stds = torch.split(la.posterior_precision.double().rsqrt(), sizes)

@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from bnncert import InputError, mlp
 from bnncert.importers.laplace import from_laplace
 from bnncert.layers import Tanh
+from bnncert.model.network import Network
 from bnncert.posteriors import LowRankNormal, Normal
+from bnncert.posteriors.gaussian import Gaussian
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 
@@ -73,6 +75,14 @@ def drawn(la: Any, subset: str) -> Tensor:
     return torch.cat([(part.mT if part.dim() == 3 else part).flatten(1) for part in shaped], 1)
 
 
+def read(la: Any, linear: bool = False) -> tuple[Network, Gaussian]:
+    """As it is imported, which says where the linearised network is another one."""
+    if linear:
+        return from_laplace(la)
+    with pytest.warns(UserWarning, match="linearised network"):
+        return from_laplace(la)
+
+
 CASES = [
     (structure, subset)
     for structure in ("diag", "kron", "full")
@@ -83,7 +93,7 @@ CASES = [
 @pytest.mark.parametrize(("structure", "subset"), CASES)
 def test_an_approximation_is_what_it_draws(structure: str, subset: str, tmp_path: Path) -> None:
     la = fitted(structure, subset)
-    network, posterior = from_laplace(la)
+    network, posterior = read(la, subset == "last_layer")
     assert network == mlp(2, 4, 3, activation=Tanh())
     assert isinstance(posterior, Normal if structure == "diag" else LowRankNormal)
     theirs, mine = drawn(la, subset), ours(posterior)
@@ -112,7 +122,7 @@ def test_the_covariance_is_the_inverse_of_the_precision(structure: str) -> None:
     order = torch.cat(
         [order, 12 + torch.arange(12).reshape(3, 4).T.flatten(), torch.arange(24, 27)]
     )
-    posterior = from_laplace(la)[1]
+    posterior = read(la)[1]
     assert isinstance(posterior, LowRankNormal)
     found = posterior.factor @ posterior.factor.mT
     torch.testing.assert_close(found, expected[order][:, order], rtol=1e-4, atol=1e-8)
@@ -121,7 +131,7 @@ def test_the_covariance_is_the_inverse_of_the_precision(structure: str) -> None:
 @pytest.mark.parametrize("structure", ["diag", "full"])
 def test_a_subnetwork(structure: str) -> None:
     la = fitted(structure, "subnetwork", subnetwork_indices=torch.tensor([0, 5, 20, 26]))
-    posterior = from_laplace(la)[1]
+    posterior = read(la)[1]
     assert_same_moments(drawn(la, "subnetwork"), ours(posterior))
 
 
@@ -140,7 +150,8 @@ def test_a_convolution() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
     la = Laplace(net, "classification", "all", "kron", prior_precision=100.0)
     la.fit(DataLoader(TensorDataset(torch.rand(20, 1, 3, 3), torch.arange(20) % 3), batch_size=10))
-    network, posterior = from_laplace(la, (1, 3, 3))
+    with pytest.warns(UserWarning, match="linearised"):
+        network, posterior = from_laplace(la, (1, 3, 3))
     x = torch.rand(4, 1, 3, 3)
     torch.testing.assert_close(
         network.forward(posterior.center, x.double()), net(x).double(), rtol=1e-5, atol=1e-5
@@ -172,3 +183,48 @@ def test_the_page() -> None:
         code, net=deepcopy(trained()), loader=DataLoader(TensorDataset(X, Y), batch_size=20)
     )
     assert isinstance(names["posterior"], LowRankNormal)
+
+
+def test_a_low_rank_curvature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the library keeps and draws it; what computes it is a package that is not published."""
+    monkeypatch.setattr("laplace.baselaplace.find_spec", lambda _: True)
+    net = deepcopy(trained())
+    la = Laplace(net, "classification", "all", "lowrank", prior_precision=500.0)
+    generator = torch.Generator().manual_seed(3)
+    vectors = torch.linalg.qr(torch.randn(27, 4, generator=generator)).Q
+    la.H = (vectors, 4000 * torch.rand(4, generator=generator))
+    la.mean = nn.utils.parameters_to_vector(net.parameters()).detach()
+    la.n_data = len(X)
+    network, posterior = read(la)
+    assert isinstance(posterior, LowRankNormal)
+    assert_same_moments(drawn(la, "all"), ours(posterior))
+    torch.testing.assert_close(
+        network.forward(posterior.center, X.double()), net(X).double(), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("structure", ["diag", "kron", "full"])
+def test_a_head_draws_what_the_linearised_network_predicts(structure: str) -> None:
+    """The logits of drawn networks have the mean and covariance that `glm` computes with."""
+    la = fitted(structure, "last_layer")
+    network, posterior = from_laplace(la)
+    mean, covariance = la._glm_predictive_distribution(X[:3])
+    logits = network.forward(ours(posterior), X[:3].double())
+    error = 5 * (covariance.double().amax() / DRAWS) ** 0.5
+    assert bool(((logits.mean(0) - mean.double()).abs() < error).all())
+    for i in range(3):
+        torch.testing.assert_close(
+            torch.cov(logits[:, i].mT), covariance[i].double(), rtol=0.2, atol=1e-4
+        )
+
+
+def test_a_head_of_a_convolutional_trunk_is_linear_in_its_weights() -> None:
+    """Which imports without a word, frozen layers or not."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+    data = TensorDataset(torch.rand(20, 1, 3, 3), torch.arange(20) % 3)
+    la = Laplace(net, "classification", "last_layer", "full", prior_precision=100.0)
+    la.fit(DataLoader(data, batch_size=10))
+    _, posterior = from_laplace(la, (1, 3, 3))
+    assert isinstance(posterior, LowRankNormal)
+    assert posterior.factor.shape == (27, 27)

@@ -7,16 +7,21 @@ noise is shared),
         at the input A·c - Σ_j r_j E|A_j + g_j|
     L² = Σ_layers Σ_j s_j² max|h_j|² + the smaller of Σ_q (|a_q·hc| + |a_q|·hr)²
          and (|(a_q·hc)_q| + Σ_j hr_j s_j)², where q runs over the coordinates of shared noise.
+
+Where h is certain and known as a function of the input (`affine`), its noise may meet the input
+instead of the box, and L² of shared noise is also at most |C|² + 2 along + reach², C the slopes in
+the middle, which the box changes by `along` / |C| in their direction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
 from flint import arb
 
+from bnncert_check.affine import LARGEST, Affine, Met, affine_form, meet_input
 from bnncert_check.arithmetic import (
     ETA,
     UNIT,
@@ -37,6 +42,7 @@ from bnncert_check.linear import (
     center_radius,
     merged,
     terms,
+    unit_rows,
     with_one,
 )
 from bnncert_check.model import Posterior
@@ -74,6 +80,7 @@ class NoisyStep:
     way: tuple[
         Way, ...
     ] = ()  # or what comes from it entry by entry: the layers between, last first
+    form: Affine | None = None  # what a dense layer reads as a function of the input
 
     @property
     def spread(self) -> Array | None:
@@ -99,10 +106,21 @@ class Way:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Noise that meets the input through affine forms: standard deviations there, what is paid
+    beside them, and what is paid where boxes meet it instead."""
+
+    std: Array
+    paid: Array
+    instead: Array
+
+
+@dataclass(frozen=True)
 class Tally:
     """What a walk has gathered: the value from below, L² of independent noise from above, per
     shared coordinate the slope at the boxes' centres with the most that the boxes and roundings
-    add, and the most that they add to the vector of those slopes."""
+    add, and the most that they add to the vector of those slopes; of one layer perhaps also the
+    most that they change along themselves."""
 
     value: Array
     squared: Array
@@ -111,6 +129,9 @@ class Tally:
     reach: Array
     input_std: Array | None = None
     random: bool = False  # whether a layer on the way has noise
+    shares: int = 0  # layers with shared noise on the way
+    along: Array | None = None
+    seen: Seen | None = None
 
 
 Step = NoisyStep | ActivationStep | SplitStep | MaxStep | WiringStep
@@ -126,6 +147,7 @@ class Trace:
     region: Region
     steps: list[Step]
     intervals: dict[int, Interval]
+    forms: dict[int, Affine] = field(default_factory=dict)  # certain vectors, by node
 
     @property
     def noisy(self) -> list[NoisyStep]:
@@ -142,7 +164,9 @@ def noisy(layer: Linear, posterior: Posterior, traced: Trace, h: Interval) -> No
         return NoisyStep(layer, mean, None, None, h, region, way or ())
     std = layer.matrix(posterior.fields["std"])
     variance = up(std * std) if std.any() else None
-    return NoisyStep(layer, mean, variance, posterior.factors(layer), h, region, way or ())
+    form = traced.forms.get(node) if isinstance(layer, Dense) else None
+    factors = posterior.factors(layer)
+    return NoisyStep(layer, mean, variance, factors, h, region, way or (), form)
 
 
 def way_of(network: Network, posterior: Posterior, node: int) -> tuple[Way, ...] | None:
@@ -192,11 +216,51 @@ def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Arra
 
 
 def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
-    value = down(tally.value + _minimum(traced.region, rows, tally.input_std))
+    value = down(tally.value + _at_input(traced.region, rows, tally))
     if not tally.random:
         return value, np.zeros(len(rows))
     shared = _shared_squares(tally.center, tally.radius, tally.reach)
+    if tally.along is not None:
+        moved = up(up(2 * tally.along) + up(tally.reach * tally.reach))
+        shared = np.minimum(shared, up(dot_up(tally.center, tally.center) + moved))
     return value, sqrt_up(up(tally.squared + shared))
+
+
+def has_form(traced: Trace, layer: Linear, posterior: Posterior) -> bool:
+    """Whether the next layer, a dense one with random weights, reads something certain that is
+    taken as a function of the input, and no entry by itself."""
+    network, k = traced.network, len(traced.steps)
+    (node,) = network.reads[k]
+    if not isinstance(layer, Dense) or layer.inputs * network.inputs > LARGEST:
+        return False
+    random = [one for one in network.layers[:node] if isinstance(one, Linear)]
+    if not posterior.is_random(layer) or any(map(posterior.is_random, random)):
+        return False
+    return way_of(network, posterior, node) is None
+
+
+def form_of(traced: Trace) -> Affine:
+    """What the last step gives, a certain vector, as a function of the input: by the rows of all
+    its entries and of their negatives."""
+    network = traced.network
+    width = network.widths[len(traced.steps)]
+    lines = np.zeros((2, width, network.inputs)), np.zeros((2, width))
+    for rows, places in unit_rows(np.arange(width), width, network):
+        for side, sign in enumerate((1.0, -1.0)):
+            found, tally = walk(traced, sign * rows)
+            lines[0][side, places], lines[1][side, places] = found[0], tally.value
+    return affine_form(traced.region, *zip(*lines, strict=True))
+
+
+def _at_input(region: Region, rows: Array, tally: Tally) -> Array:
+    """The minimum at the input; noise that is seen there either meets the input with the rows, or
+    it has met boxes: the larger counts."""
+    seen = tally.seen
+    if seen is None:
+        return _minimum(region, rows, tally.input_std)
+    together = _minimum(region, rows, _joined(seen.std, tally.input_std, tally))
+    by_boxes = _minimum(region, rows, tally.input_std)
+    return np.maximum(down(together - seen.paid), down(by_boxes - seen.instead))
 
 
 def _shared_squares(center: Array, radius: Array, reach: Array) -> Array:
@@ -224,8 +288,37 @@ def last_layer(traced: Trace, rows: Array) -> Functional:
     none, ranks = np.zeros(len(rows)), 0 if step.factors is None else len(step.factors)
     empty = np.zeros((len(rows), ranks))
     tally = Tally(none, none, empty, empty, none)
-    pulled, tally = _pull(replace(step, region=box, way=()), rows, tally)
+    pulled, tally = _pull(replace(step, region=box, way=(), form=None), rows, tally)
     return conclude(replace(traced, region=box), pulled, tally)
+
+
+def least_std(traced: Trace, rows: Array) -> Array:
+    """A standard deviation that the noise of each row has at least, and then it is Gaussian: at a
+    single point, where the last layer, a dense one, is the only one with noise; 0 elsewhere."""
+    *before, step = traced.steps
+    others = [one for one in before if isinstance(one, NoisyStep)]
+    certain = not any(one.variance is not None or one.factors is not None for one in others)
+    head = isinstance(step, NoisyStep) and isinstance(step.layer, Dense) and step.region is None
+    if not (certain and head and (traced.region.lower == traced.region.upper).all()):
+        return np.zeros(len(rows))
+    assert isinstance(step, NoisyStep)
+    h, total = with_one(step.h), np.zeros(len(rows))
+    if step.variance is not None:
+        closest = np.maximum(np.maximum(h.lower, -h.upper), 0.0)
+        variance = np.maximum(down(down(step.variance)), 0.0)
+        squares = np.maximum(down(rows * rows), 0.0)
+        pulled = step.layer.pull(variance, squares)
+        least = np.maximum(down(pulled - pull_error(step.layer, variance, squares)), 0.0)
+        total = dot_down(least, np.maximum(down(closest * closest), 0.0))
+    middle, spread = center_radius(h)
+    for factor in () if step.factors is None else step.factors:
+        slopes = step.layer.pull(factor, rows)
+        error = pull_error(step.layer, np.abs(factor), np.abs(rows))
+        low, high = dot_down(slopes, middle), dot_up(slopes, middle)
+        off = up(dot_up(up(np.abs(slopes) + error), spread) + dot_up(error, np.abs(middle)))
+        length = np.maximum(down(np.maximum(low, -high) - off), 0.0)
+        total = down(total + np.maximum(down(length * length), 0.0))
+    return np.maximum(down(np.sqrt(np.maximum(total, 0.0))), 0.0)
 
 
 def local(traced: Trace, k: int) -> tuple[Functional, Functional]:
@@ -318,8 +411,13 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
         )
         tally = replace(tally, squared=up(tally.squared + reach))
         std = variances
+    if step.form is not None and isinstance(step.layer, Dense):
+        own = np.zeros((len(rows), len(step.mean))) if std is None else std
+        found = meet_input(step.layer, step.factors, step.form, step.h, rows, own)
+        return pulled[:, :-1], _seen(step, step.form, found, tally)
     if step.factors is not None:
         tally, shared = _pull_shared(step.layer, step.factors, h, rows, tally)
+        tally = replace(tally, shares=tally.shares + 1, along=None)
         std = shared if std is None else up(std + shared)
     if std is not None:
         std, tally = sqrt_up(std), replace(tally, random=True)
@@ -328,21 +426,55 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
             for part in step.way:
                 own = part.back(own)
             own = np.maximum(own, ETA)  # also of entries that are not read: it divides
-            tally = replace(tally, input_std=_joined(own, tally))
+            tally = replace(tally, input_std=_joined(own, tally.input_std, tally))
         else:
-            expected = up(_half_normal_mean() * dot_up(std, center_radius(h)[1]))
-            tally = replace(tally, value=down(tally.value - expected))
+            tally = replace(tally, value=down(tally.value - _expected(step, std)))
     return pulled[:, :-1], tally
 
 
-def _joined(std: Array, tally: Tally) -> Array:
+def _expected(step: NoisyStep, std: Array) -> Array:
+    """E F of a layer whose noise meets a box."""
+    return up(_half_normal_mean() * dot_up(std, center_radius(with_one(step.h))[1]))
+
+
+def _seen(step: NoisyStep, form: Affine, found: Met, tally: Tally) -> Tally:
+    """With what the noise of a layer makes of the input through what it reads."""
+    paid = up(_half_normal_mean() * dot_up(found.std[:, :-1], form.slack))
+    instead, tau, before = _expected(step, found.std), found.tau, tally.seen
+    if step.factors is not None:
+        tally = _sharing(found, tally)
+    if before is not None:
+        tau = _joined(tau, before.std, tally)
+        paid, instead = up(paid + before.paid), up(instead + before.instead)
+    return replace(tally, random=True, seen=Seen(np.maximum(tau, ETA), paid, instead))
+
+
+def _sharing(found: Met, tally: Tally) -> Tally:
+    total = tally.center + found.center
+    gap = up(found.gap + up(UNIT * np.abs(total) + ETA))
+    rounded = dot_up(gap, np.ones_like(gap))
+    radius = up(up(tally.radius + found.radius) + gap)
+    reach = up(tally.reach + up(found.reach + rounded))
+    # Of several layers together it is not known.
+    along = up(found.along + up(sqrt_up(dot_up(total, total)) * rounded))
+    return replace(
+        tally,
+        center=total,
+        radius=radius,
+        reach=reach,
+        shares=tally.shares + 1,
+        along=None if tally.shares else along,
+    )
+
+
+def _joined(std: Array, other: Array | None, tally: Tally) -> Array:
     """Of all coefficients on the input, where several layers read it: their noises add up as
     independent ones do or, where anything is shared, at most as their sizes do."""
-    if tally.input_std is None:
+    if other is None:
         return std
     if tally.center.shape[1]:
-        return up(std + tally.input_std)
-    return sqrt_up(up(up(std * std) + up(tally.input_std * tally.input_std)))
+        return up(std + other)
+    return sqrt_up(up(up(std * std) + up(other * other)))
 
 
 def _reach(step: NoisyStep, variances: Array) -> Array:

@@ -4,7 +4,9 @@ the output rows.
     P_safe >= 1 - (ends of hidden intervals that can fail) Q(t) - Σ_rows q_r,
     q_r = Q(m_r / L_r) if m_r >= 0, else 1,
 
-with m and L as in `functionals`; for a row with a tree the sum of q over its leaves.
+with m and L as in `functionals`; for a row with a tree the sum of q over its leaves. At a point
+where the last layer alone has noise that is Gaussian, with a standard deviation of at least s, and
+q_r = Q(m_r / s) if m_r < 0.
 """
 
 from __future__ import annotations
@@ -25,8 +27,11 @@ from bnncert_check.functionals import (
     Step,
     Trace,
     conclude,
+    form_of,
     functional,
+    has_form,
     last_layer,
+    least_std,
     local,
     noisy,
     stands_alone,
@@ -78,6 +83,7 @@ class Proof:
     ]  # by position of a convolution: the neurons with rows of their own
     alone: bool = False  # whether dense layers are bounded by themselves too
     forward: bool = False  # whether zonotopes bound what is certain, too
+    affine: bool = False  # whether noise behind it meets the input through it, too
     open: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     trees: dict[int, Tree] = field(default_factory=dict)
 
@@ -88,12 +94,12 @@ def failure(
     """An upper bound of the probability that some row is not positive somewhere on the region."""
     traced, ends = _trace(model, posterior, region, proof)
     (value, lipschitz), total = _rows(traced, rows, offsets, proof), _charge(ends, proof)
-    alone = _last_layer(traced, rows, offsets, proof)
+    alone, least = _last_layer(traced, rows, offsets, proof), least_std(traced, rows).tolist()
     for r, (m, L) in enumerate(zip(value.tolist(), lipschitz.tolist(), strict=True)):  # noqa: N806 (the formula's name)
         if r in proof.trees:
             total += _tree_failure(traced, rows[r], offsets[r], proof, proof.trees[r])
         else:
-            total += _least(_row_failure(m, L), alone[r])
+            total += _least(_row_failure(m, L, least[r]), alone[r])
     return total
 
 
@@ -220,10 +226,12 @@ def _leaf(root: Trace, leaf: Leaf) -> Trace:
     return replace(root, steps=changed)
 
 
-def _row_failure(m: float, lipschitz: float) -> arb:
+def _row_failure(m: float, lipschitz: float, least: float = 0.0) -> arb:
     """q_r; comparisons are written so that NaN counts as failure."""
     if lipschitz == 0:
         return arb(0) if m > 0 else arb(1)
+    if m < 0 and least > 0:
+        return normal_tail(arb(m) / arb(least))
     return normal_tail(arb(m) / arb(lipschitz)) if m >= 0 else arb(1)
 
 
@@ -287,7 +295,10 @@ def _pool(traced: Trace, layer: MaxPool, _: Posterior, __: Proof) -> None:
     traced.intervals[len(traced.steps)] = maximum(layer, h)
 
 
-def _linear(traced: Trace, layer: Linear, posterior: Posterior, _: Proof) -> None:
+def _linear(traced: Trace, layer: Linear, posterior: Posterior, proof: Proof) -> None:
+    (node,) = traced.network.reads[len(traced.steps)]
+    if proof.affine and node not in traced.forms and has_form(traced, layer, posterior):
+        traced.forms[node] = form_of(replace(traced, steps=traced.steps[:node]))
     traced.steps.append(noisy(layer, posterior, traced, _input(traced)))
 
 

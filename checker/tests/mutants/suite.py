@@ -20,6 +20,7 @@ from mutants.evidence_cases import (
     predictive_cases,
 )
 from mutants.graphs_known import graphs
+from mutants.heads_known import heads
 from mutants.layer_cases import (
     hidden_cases,
     line_cases,
@@ -66,6 +67,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             walks,
             graphs,
             every_layer,
+            heads,
             unions,
             tails,
             masses,

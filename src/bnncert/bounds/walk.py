@@ -27,11 +27,13 @@ from bnncert.numerics.rounding import TINY, UNIT
 @dataclass(frozen=True, eq=False)
 class Shared:
     """Slopes along noise that weights share: of each coordinate q the slope at the boxes' centres
-    and the most that the boxes add to it, and the most that they add to the vector of slopes."""
+    and the most that the boxes add to it, and the most that they add to the vector of slopes; of
+    one layer perhaps also the most that they add to its product with what it is at the centres."""
 
     center: Tensor  # [B, R, k]
     radius: Tensor  # [B, R, k]
     reach: Tensor  # [B, R]
+    along: Tensor | None = None  # [B, R]
 
     def plus(self, other: Shared) -> Shared:
         center = self.center + other.center
@@ -41,21 +43,37 @@ class Shared:
 
     @property
     def squared(self) -> Tensor:
-        """Its part of L²: the smaller of Σ_q (|center_q| + radius_q)² and (|center| + reach)²."""
+        """Its part of L²: the least of Σ_q (|center_q| + radius_q)², (|center| + reach)² and
+        |center|² + 2 along + reach²."""
         by_coordinate = ((self.center.abs() + self.radius) ** 2).sum(-1)
-        together = (self.center**2).sum(-1).sqrt() + self.reach
-        return torch.minimum(by_coordinate, together**2)
+        at_center = (self.center**2).sum(-1)
+        least = torch.minimum(by_coordinate, (at_center.sqrt() + self.reach) ** 2)
+        if self.along is None:
+            return least
+        return torch.minimum(least, at_center + 2 * self.along + self.reach**2)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Noise that reaches the input through affine forms: its standard deviations there [B, R, n],
+    what the value pays [B, R] beside them, and what it pays where boxes meet that noise instead."""
+
+    std: Tensor
+    paid: Tensor
+    instead: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
     """What a walk has gathered: the value, and of random weights L² of independent noise and slopes
-    along shared noise. `input_std` waits for the fold at the input."""
+    along shared noise. `input_std` waits for the fold at the input, and so does what was `seen` of
+    the input through layers that are certain."""
 
     value: Tensor  # [B or 1, R]
     variance: Tensor  # [B or 1, R]
     shared: Shared | None = None
     input_std: Tensor | None = None  # [B, R, n]
+    seen: Seen | None = None
 
     def gained(self, constant: Tensor) -> Tally:
         return replace(self, value=self.value + constant)

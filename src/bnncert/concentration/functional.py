@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,11 +26,12 @@ from bnncert.bounds.cropping import PlacedStep, cropped
 from bnncert.bounds.neurons import Tile, entries, signed_rows, tiles
 from bnncert.bounds.steps import ActivationStep
 from bnncert.bounds.walk import Shared, Step, Tally, walk
+from bnncert.concentration.affine import Affine, affine_form
 from bnncert.concentration.noise import SMALLEST
-from bnncert.concentration.steps import NoisyLinear
+from bnncert.concentration.steps import NoisyLinear, joined
 from bnncert.model.activations import Bent, PReLU
 from bnncert.model.box import Box
-from bnncert.model.layers import Conv2d
+from bnncert.model.layers import Conv2d, Dense
 from bnncert.model.maps import apply, spread_bias, through
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
@@ -37,7 +39,10 @@ from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, UNIT, gamma
 from bnncert.numerics.tails import SPECIAL, expected_magnitude
 
+LEAST_STD = 1e-100  # far above what stands for a standard deviation of 0
 NO_NOISE = 2.0**-400  # above what stands for a standard deviation of 0 where it divides
+Forms: TypeAlias = dict[int, Affine]  # by node
+
 WORKING_TENSORS = 12  # of the rows' size, alive at once in a pull and the fold after it
 
 
@@ -62,7 +67,8 @@ class Trace:
     with probability at least 1 - charge [B]; None for a node whose box nothing needs.
 
     `refined` says by position of a layer which of its neurons [B, n] had rows of their own, where
-    not all had.
+    not all had; `forward` for which inputs [B] zonotopes bounded what is certain, too; `forms` are
+    certain nodes as functions of the input.
     """
 
     network: Network
@@ -71,7 +77,8 @@ class Trace:
     boxes: list[Box | None]
     charge: Tensor
     refined: dict[int, Tensor]
-    forward: bool = False  # whether zonotopes bounded what is certain, too
+    forward: Tensor
+    forms: Forms = field(default_factory=dict)
 
     def __getitem__(self, index: Tensor | slice) -> Trace:
         """For some of the inputs."""
@@ -82,7 +89,8 @@ class Trace:
             [None if box is None else box[index] for box in self.boxes],
             self.charge[index],
             {k: chosen[index] for k, chosen in self.refined.items()},
-            self.forward,
+            self.forward[index],
+            {node: form[index] for node, form in self.forms.items()},
         )
 
     @property
@@ -112,7 +120,7 @@ def functional(traced: Trace, rows: Tensor) -> Functional:
 def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
     """The functional of a walk that arrived at the input with `rows`."""
     terms = sum(step.terms + step.noise.rank for step in traced.linear)
-    value = tally.value + _fold(traced.region, rows.flatten(2), tally.input_std, terms)
+    value = tally.value + _at_input(traced.region, rows.flatten(2), tally, terms)
     squared = tally.variance
     if tally.shared is not None:
         squared = squared + tally.shared.squared
@@ -143,6 +151,26 @@ def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
     if chosen is not None:  # rows are filled up with other neurons
         value = torch.where(chosen.repeat(1, 2), value, -math.inf)
     return Functional(value, lipschitz)
+
+
+def form_of(traced: Trace) -> Affine:
+    """What the last step gives, a certain vector, as a function of the input: by rows of all its
+    entries, and by their negatives."""
+    network = traced.network
+    node = len(traced.steps)
+    (width,) = network.shapes[node]
+    region = traced.region
+    (tile,) = tiles(network, node, width, region.center.device)
+    shape = (len(region), 2 * width, math.prod(network.input_shape))
+    lines = region.center.new_zeros(shape)
+    constants = region.center.new_zeros(shape[:2])
+    each = bytes_a_row(traced, entries(network, tile, node))
+    for index, rows in signed_rows(None, tile, width, each):
+        coefficients, tally = walk(network, traced.steps, traced.boxes, rows)
+        lines[:, index[0]] = coefficients[0].flatten(2)
+        constants[:, index[0]] = tally.value
+    below, above = zip(lines.chunk(2, 1), constants.chunk(2, 1), strict=True)
+    return affine_form(region, below, above)
 
 
 def within(traced: Trace, tile: Tile) -> Trace:
@@ -178,8 +206,27 @@ def last_layer(traced: Trace, rows: Tensor) -> Functional:
     h = step.h.reshape(len(traced.region), -1)
     region = Region((h.lower + h.upper) / 2, h, "box", traced.region.eps)
     none = torch.zeros(1, rows.shape[1], dtype=rows.dtype, device=rows.device)
-    (pulled,), tally = replace(step, region=region).pull(rows, Tally(none, none))
+    (pulled,), tally = replace(step, region=region, form=None).pull(rows, Tally(none, none))
     return conclude(replace(traced, region=region, steps=[step]), pulled, tally)
+
+
+def least_std(traced: Trace, rows: Tensor) -> Tensor:
+    """A standard deviation [B, R] that the noise of rows has at least, and then it is Gaussian: at
+    single points, where the last layer alone is random; 0 elsewhere.
+
+    There the functional is linear, and its tail is known for negative margins too.
+    """
+    step = traced.steps[-1]
+    box = traced.region.box
+    none = torch.zeros(len(traced.region), rows.shape[1]).to(rows)
+    random = [before for before in traced.linear if before.noise.random]
+    if random != [step] or not isinstance(step, NoisyLinear) or step.region is not None:
+        return none
+    if not isinstance(step.layer, Dense) or not torch.equal(box.lower, box.upper):
+        return none
+    least = step.least_variance(rows)
+    std = least.sqrt() * (1 - gamma(step.terms + 64))
+    return torch.where(std > LEAST_STD, std, none)
 
 
 def local(traced: Trace, k: int) -> Functional:
@@ -281,6 +328,17 @@ def _along_factors(step: NoisyLinear, factor: Tensor, center: Tensor, radius: Te
     std = (factor**2).sum(0).sqrt()
     reach = through(layer, std, radius).flatten(1) + slack.sum(0)
     return Shared(slope.permute(1, 2, 0), (size + slack).permute(1, 2, 0), reach)
+
+
+def _at_input(region: Region, rows: Tensor, tally: Tally, terms: int) -> Tensor:
+    """What the rows have at least at the input; noise that is seen there either meets the input
+    with them, or it has met boxes: both hold, and the larger counts."""
+    seen = tally.seen
+    if seen is None:
+        return _fold(region, rows, tally.input_std, terms)
+    std = joined(seen.std, tally.input_std, tally)
+    together = _fold(region, rows, std, terms) - seen.paid
+    return torch.maximum(together, _fold(region, rows, tally.input_std, terms) - seen.instead)
 
 
 def _fold(region: Region, rows: Tensor, std: Tensor | None, terms: int) -> Tensor:

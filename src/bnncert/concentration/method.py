@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 
 from bnncert.concentration.bisection import LOW, bisect
-from bnncert.concentration.proof import prove
+from bnncert.concentration.proof import known_before, prove
 from bnncert.concentration.refine import Limits, Refined, refine
+from bnncert.concentration.trace import Prefix
 from bnncert.concentration.upper import refute
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Component, Proof, Refutation
@@ -112,25 +113,28 @@ class Concentration:
         What it breaks is refuted from there. Where the mean network fails, m is negative and no
         proof exists: slopes need not be searched.
         """
-        proofs = prove(problem, posterior, 0)
+        known = known_before(problem, posterior)
+        proofs = prove(problem, posterior, 0, known)
         found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
-        left = [i for i, refutation in enumerate(refutations) if refutation is None]
+        left = [i for i, refutation in enumerate(refutations) if not _is_broken(refutation)]
         if not left:
             return found
         device = problem.specification.rows.device
         part = problem[torch.tensor(left, device=device)]
-        searched = self._search(part, posterior)
+        searched = self._search(part, posterior, known[torch.tensor(left, device=device)])
         for i, proof, count in zip(left, searched.proofs, searched.domains, strict=True):
-            found[i] = _Found(proof, None, 1 + count, searched.interrupted)
+            found[i] = _Found(proof, refutations[i], 1 + count, searched.interrupted)
         broken = sorted(searched.counterexamples)
         if broken and self.upper:
             points = torch.stack([searched.counterexamples[i] for i in broken])
             again = refute(part[torch.tensor(broken, device=device)], posterior, seed, points)
             for i, refutation in zip(broken, again, strict=True):
-                found[left[i]] = replace(found[left[i]], refutation=refutation)
+                before = found[left[i]].refutation
+                if before is None or (refutation is not None and refutation.upper < before.upper):
+                    found[left[i]] = replace(found[left[i]], refutation=refutation)
         return found
 
-    def _search(self, problem: Problem, posterior: Gaussian) -> Refined:
+    def _search(self, problem: Problem, posterior: Gaussian, known: Prefix) -> Refined:
         """Branch and bound, so many inputs at once.
 
         After an interrupt the others have the proof of effort 1.
@@ -139,7 +143,7 @@ class Concentration:
         for start in range(0, len(problem), AT_ONCE):
             part = problem[start : start + AT_ONCE]
             limits = self._limits(0 if whole.interrupted else len(part))
-            found = self._search_part(part, posterior, limits)
+            found = self._search_part(part, posterior, limits, known[start : start + AT_ONCE])
             points = {start + i: point for i, point in found.counterexamples.items()}
             whole = Refined(
                 whole.proofs + found.proofs,
@@ -149,11 +153,14 @@ class Concentration:
             )
         return whole
 
-    def _search_part(self, problem: Problem, posterior: Gaussian, limits: Limits) -> Refined:
+    def _search_part(
+        self, problem: Problem, posterior: Gaussian, limits: Limits, known: Prefix
+    ) -> Refined:
         """Over signs of ReLUs; in few dimensions half of the time, then over parts."""
         low = math.prod(problem.network.input_shape) <= LOW
         limits = replace(limits, seconds=limits.seconds / 2) if low else limits
-        found = refine(problem, posterior, prove(problem, posterior, 1), limits)
+        proofs = prove(problem, posterior, 1, known)
+        found = refine(problem, posterior, proofs, limits, known=known)
         return bisect(problem, posterior, found, limits) if low and not found.interrupted else found
 
     def _limits(self, inputs: int) -> Limits:
@@ -173,6 +180,12 @@ class _Found:
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False
+
+
+def _is_broken(refutation: Refutation | None) -> bool:
+    """Whether the mean network fails at the point: then a row fails at least as often as not, and
+    no lower bound exists."""
+    return refutation is not None and refutation.upper <= 0.5
 
 
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -42,6 +43,9 @@ class Noise:
     @property
     def rank(self) -> int:
         return 0 if self.factor is None else len(self.factor)
+
+
+Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]  # each layer's means and noise
 
 
 def layer_noises(network: Network, posterior: Gaussian) -> list[Noise]:

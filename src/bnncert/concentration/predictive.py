@@ -32,9 +32,15 @@ from bnncert.concentration.levels import (
     softmax,
 )
 from bnncert.concentration.moments import output_norms
-from bnncert.concentration.proof import THRESHOLDS, bytes_each, of_one, proofs_of
+from bnncert.concentration.proof import (
+    THRESHOLDS,
+    bytes_each,
+    known_before,
+    of_one,
+    proofs_of,
+)
 from bnncert.concentration.slopes import evaluate, optimise
-from bnncert.concentration.trace import prefix, trace
+from bnncert.concentration.trace import Prefix, trace
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Proof
 from bnncert.evidence.predictive import MEAN, SOFTMAX, Predictive, Side
@@ -143,17 +149,20 @@ def _prediction(found: list[float], evidence: Predictive) -> Prediction:
 
 def _both_sides(problem: Problem, posterior: Gaussian, kind: str, effort: int) -> _Sides:
     spec = problem.specification
+    known = known_before(problem, posterior)
     if kind == SOFTMAX:
-        lower, below = _prove(problem, spec, posterior, THRESHOLDS, effort, _label_score)
-        upper, above = _prove(problem, _negated(spec), posterior, THRESHOLDS, effort, _rivals_score)
+        asked = _Asked(posterior, THRESHOLDS, effort, known)
+        lower, below = _prove(problem, spec, asked, _label_score)
+        upper, above = _prove(problem, _negated(spec), asked, _rivals_score)
         ones = torch.ones_like(below[:, 0])
         return _Sides(lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 1], ones], 1))
     zeros = torch.zeros_like(spec.offsets[:, :1])
     direction = Specification(spec.region, spec.rows[:, :1], zeros)
     norms = dot(direction.rows.abs(), output_norms(problem.network, posterior, spec.region))[:, 0]
     score = partial(_mean_score, norms * (1 + gamma(spec.rows.shape[-1] + 64)))
-    lower, below = _prove(problem, direction, posterior, MEAN_THRESHOLDS, effort, score)
-    upper, above = _prove(problem, _negated(direction), posterior, MEAN_THRESHOLDS, effort, score)
+    asked = _Asked(posterior, MEAN_THRESHOLDS, effort, known)
+    lower, below = _prove(problem, direction, asked, score)
+    upper, above = _prove(problem, _negated(direction), asked, score)
     return _Sides(lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 0], norms], 1))
 
 
@@ -173,22 +182,28 @@ def _negated(spec: Specification) -> Specification:
     return Specification(spec.region, -spec.rows, -spec.offsets)
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What both sides of a mean are proved with."""
+
+    posterior: Gaussian
+    thresholds: tuple[float, ...]
+    effort: int
+    known: Prefix
+
+
 def _prove(
-    problem: Problem,
-    spec: Specification,
-    posterior: Gaussian,
-    thresholds: tuple[float, ...],
-    effort: int,
-    score: Score,
+    problem: Problem, spec: Specification, asked: _Asked, score: Score
 ) -> tuple[list[Proof], Tensor]:
     """The best proof of every input, and its bounds [B, q]."""
-    asked = Problem(problem.network, posterior, spec)
+    whole = Problem(problem.network, asked.posterior, spec)
     names = torch.arange(len(problem), device=spec.rows.device)
-    each = bytes_each(asked, posterior, effort)
     parts = in_batches(
-        lambda part: _prove_part(asked[part], posterior, thresholds, effort, score, names[part]),
-        len(asked),
-        each,
+        lambda part: _prove_part(
+            whole[part], replace(asked, known=asked.known[part]), score, names[part]
+        ),
+        len(whole),
+        bytes_each(whole, asked.posterior, asked.effort),
         spec.rows.device,
     )
     proofs = list(chain.from_iterable(proofs for proofs, _ in parts))
@@ -196,16 +211,11 @@ def _prove(
 
 
 def _prove_part(
-    problem: Problem,
-    posterior: Gaussian,
-    thresholds: tuple[float, ...],
-    effort: int,
-    score: Score,
-    names: Tensor,
+    problem: Problem, asked: _Asked, score: Score, names: Tensor
 ) -> tuple[list[Proof], Tensor]:
     spec = problem.specification
     network = problem.network
-    known = prefix(network, posterior, spec.region)
+    posterior, thresholds, known = asked.posterior, asked.thresholds, asked.known
     scores = []
     for t in thresholds:
         traced = trace(network, posterior, spec.region, t, known)
@@ -219,7 +229,7 @@ def _prove_part(
         part = spec[group]
         traced = trace(network, posterior, part.region, thresholds[k], known[group])
         own = proofs_of(traced, values[group, 0].tolist(), thresholds[k])
-        if effort:
+        if asked.effort:
             slopes, rows = optimise(traced, part)
             optimised = score(traced.charge, rows, names[group])
             better = optimised[:, 0] > values[group, 0]

@@ -20,7 +20,7 @@ from bnncert.concentration.functional import WORKING_TENSORS, Functional, Trace
 from bnncert.concentration.noise import layer_noises
 from bnncert.concentration.slopes import evaluate, optimise, strongest
 from bnncert.concentration.tails import probability, row_failures
-from bnncert.concentration.trace import Prefix, prefix, trace
+from bnncert.concentration.trace import Prefix, joined, prefix, trace
 from bnncert.evidence.concentration import Proof
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
@@ -40,30 +40,49 @@ ZONOTOPES = 2  # times what is held, while one is made
 
 def plain_bounds(problem: Problem, posterior: Gaussian) -> tuple[Tensor, Tensor]:
     """The best bound with plain slopes [B], and the threshold that gives it [B]."""
+    known = known_before(problem, posterior)
 
     def best(part: slice) -> Tensor:
-        return _best_threshold(problem[part], posterior, _prefix(problem[part], posterior))
+        return _best_threshold(problem[part], posterior, known[part])
 
     device = problem.specification.rows.device
     both = torch.cat(in_batches(best, len(problem), bytes_each(problem, posterior), device))
     return both[:, 0], both[:, 1]
 
 
-def prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
+def known_before(problem: Problem, posterior: Gaussian) -> Prefix:
+    """What no threshold enters, for all that is asked of these inputs: made once, in parts that
+    fit."""
+    region = problem.specification.region
+    parts = in_batches(
+        lambda part: prefix(problem.network, posterior, region[part]),
+        len(problem),
+        max(bytes_each(problem, posterior), _zonotope_bytes(problem.network, posterior)),
+        region.center.device,
+    )
+    return joined(parts, region)
+
+
+def prove(
+    problem: Problem, posterior: Gaussian, effort: int, known: Prefix | None = None
+) -> list[Proof]:
     """The best proof for every input.
 
     Effort 1 optimises the slopes where rows still fail noticeably.
     """
+    before = known or known_before(problem, posterior)
     each = bytes_each(problem, posterior, effort)
     device = problem.specification.rows.device
     parts = in_batches(
-        lambda part: _prove(problem[part], posterior, effort), len(problem), each, device
+        lambda part: _prove(problem[part], posterior, effort, before[part]),
+        len(problem),
+        each,
+        device,
     )
     return list(chain.from_iterable(parts))
 
 
-def _prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
-    known = _prefix(problem, posterior)
+def _prove(problem: Problem, posterior: Gaussian, effort: int, known: Prefix) -> list[Proof]:
     best, thresholds = _best_threshold(problem, posterior, known).unbind(1)
     proofs: dict[int, Proof] = {}
     for t in sorted(set(thresholds.tolist())):
@@ -73,13 +92,9 @@ def _prove(problem: Problem, posterior: Gaussian, effort: int) -> list[Proof]:
     return [proofs[i] for i in range(len(problem))]
 
 
-def _prefix(problem: Problem, posterior: Gaussian) -> Prefix:
-    return prefix(problem.network, posterior, problem.specification.region)
-
-
 def bytes_each(problem: Problem, posterior: Gaussian, effort: int = 0) -> int:
     """Working memory of one input: the rows of the widest hidden vector over the widest node, more
-    with gradients, or the zonotopes of images that are certain.
+    with gradients.
 
     The first layer's rows are shared by the batch, unless weights are correlated: then every row
     has `rank` copies.
@@ -92,8 +107,7 @@ def bytes_each(problem: Problem, posterior: Gaussian, effort: int = 0) -> int:
     ]
     hidden = vectors if posterior.rank else vectors[1:]
     rows = max([problem.specification.rows.shape[1], *hidden])
-    walk = rows * bytes_a_row_each(problem, posterior) * (GRADIENTS if effort else 1)
-    return max(walk, _zonotope_bytes(network, posterior))
+    return rows * bytes_a_row_each(problem, posterior) * (GRADIENTS if effort else 1)
 
 
 def _zonotope_bytes(network: Network, posterior: Gaussian) -> int:
@@ -209,6 +223,7 @@ def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
     lower = {k: line.lower_slope.cpu() for k, line in lines.items()}
     upper = {k: line.upper_slope.cpu() for k, line in lines.items()}
     refined = {k: chosen.cpu() for k, chosen in traced.refined.items()}
+    used = traced.forward.tolist()
     return [
         Proof(
             bound,
@@ -217,7 +232,8 @@ def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
             of_one(upper, i),
             {},
             of_one(refined, i),
-            forward=traced.forward,
+            forward=used[i],
+            affine=bool(traced.forms),
         )
         for i, bound in enumerate(bounds)
     ]

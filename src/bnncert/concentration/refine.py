@@ -26,10 +26,10 @@ from torch import Tensor
 from bnncert.concentration.common import MOST_LEAVES, WORTH, applies, common_failure
 from bnncert.concentration.domains import Domains, Tightened, halves, roots, tighten, whole
 from bnncert.concentration.nodes import Nodes, tree_of
-from bnncert.concentration.proof import GRADIENTS, bytes_a_row_each, proofs_of
+from bnncert.concentration.proof import GRADIENTS, bytes_a_row_each, known_before, proofs_of
 from bnncert.concentration.slopes import evaluate, strongest
 from bnncert.concentration.tails import row_failures
-from bnncert.concentration.trace import trace
+from bnncert.concentration.trace import Prefix, trace
 from bnncert.evidence.concentration import Common, Proof
 from bnncert.model.problem import Problem
 from bnncert.numerics.batching import in_batches
@@ -78,14 +78,17 @@ def refine(
     proofs: list[Proof],
     limits: Limits,
     observe: Callable[[Tensor], None] | None = None,
+    known: Prefix | None = None,
 ) -> Refined:
     """Better proofs where rows still fail noticeably, within the limits.
 
     An interrupt ends the search, not the proof.
 
-    observe: called after every round with the lower bounds [B] so far.
+    observe: called after every round with the lower bounds [B] so far. known: what is known of
+    these inputs before any threshold.
     """
-    search = _Search(problem, posterior, proofs, limits)
+    before = known or known_before(problem, posterior)
+    search = _Search(problem, posterior, proofs, limits, before)
     interrupted = False
     try:
         while search.advance():
@@ -100,7 +103,12 @@ class _Search:
     """One search over a batch of inputs: its nodes, and which inputs are still worth splitting."""
 
     def __init__(
-        self, problem: Problem, posterior: Gaussian, proofs: list[Proof], limits: Limits
+        self,
+        problem: Problem,
+        posterior: Gaussian,
+        proofs: list[Proof],
+        limits: Limits,
+        known: Prefix,
     ) -> None:
         spec = problem.specification
         self.problem = problem
@@ -116,7 +124,7 @@ class _Search:
 
         t = [max(proof.t, LEAST_THRESHOLD) if proof.bound > 0 else NARROW for proof in proofs]
         self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
-        self.traced = trace(problem.network, posterior, spec.region, self.t)
+        self.traced = trace(problem.network, posterior, spec.region, self.t, known)
         self.plain_proofs = proofs_of(self.traced, [0.0] * len(problem), 0.0)
         self.base = roots(problem, posterior.mean, self.traced)
         rows = strongest(self.traced, spec, evaluate(self.traced, spec, {}))

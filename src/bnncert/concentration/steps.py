@@ -11,6 +11,9 @@ derivative of A·(W h) with respect to it: L² = Σ_e σ_e² (|g_e(A, hc)| + g_e
 weights share, w = μ + Vη, counts by coordinate q of η: with a_q = A V_q and s_j² = Σ_q a_qj²,
 
     L  <=  |(|a_q·hc| + |a_q|·hr)_q|        and        L  <=  |(a_q·hc)_q| + Σ_j hr_j s_j.
+
+Where what the layer reads is certain, h is also an affine function of the input, but for a small
+error (`affine`): then A Δ h meets the input in the fold, as a coefficient τ on x.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from torch import Tensor
 
 from bnncert.bounds.cropping import crop_linear, region_within, scale_within, weights_within
 from bnncert.bounds.steps import ActivationStep
-from bnncert.bounds.walk import Shared, Tally
+from bnncert.bounds.walk import Seen, Shared, Tally
 from bnncert.bounds.windows import Window
+from bnncert.concentration.affine import Affine, Spread
 from bnncert.concentration.noise import SMALLEST, Noise
 from bnncert.model.box import Box
 from bnncert.model.layers import Conv2d, Dense, Linear, Scale, Shape
@@ -74,7 +78,8 @@ class NoisyLinear:
     """A linear layer with Gaussian weights, and the box in which its input lies.
 
     `region` when that is the input, or `way`, entry by entry, from it: each entry of the input
-    changed alone and read once at most.
+    changed alone and read once at most. `form`: what it reads as a function of the input, where
+    that is certain.
     """
 
     layer: Linear
@@ -86,10 +91,12 @@ class NoisyLinear:
     size: Tensor  # [B, outputs], scale of the rounding error
     region: Region | None
     way: tuple[Entrywise, ...] = ()
+    form: Affine | None = None
 
     def __getitem__(self, index: Tensor | slice) -> NoisyLinear:
         region = None if self.region is None else self.region[index]
-        return replace(self, h=self.h[index], size=self.size[index], region=region)
+        form = None if self.form is None else self.form[index]
+        return replace(self, h=self.h[index], size=self.size[index], region=region, form=form)
 
     def crop(self, before: Window, after: Window) -> NoisyLinear:
         cropped = crop_linear(self, before, after, ("mean",), (), ("bias", "size"))
@@ -115,11 +122,34 @@ class NoisyLinear:
             value = value + flat @ self.bias
         tally = replace(tally, value=value)
         squared, tally = self._independent(rows, tally)
+        shared = None
         if self.noise.factor is not None:
-            squared, tally = self._shared(rows, self.noise.factor, squared, tally)
-        if squared is not None:
-            tally = self._expect(squared.clamp_min(SMALLEST**2).sqrt(), tally)
+            shared = self._slopes(rows, self.noise.factor)
+        spread = _spread(squared, shared)
+        if spread is not None:
+            tau = None if self.form is None else spread.through(self.form)
+            if shared is not None:
+                tally = tally.sharing(self._reached(rows, shared, tau))
+            tally = self._expect(spread.std, tau, tally)
         return (pull(self.layer, self.mean, rows, self.shape),), tally
+
+    def least_variance(self, rows: Tensor) -> Tensor:
+        """Of rows·z [B, R], of independent weights and shared noise together, at a single point of
+        the box: from below."""
+        h = self.h.reshape(len(self.h.lower), -1)
+        closest = torch.maximum(h.lower, -h.upper).clamp_min(0)
+        least = rows.new_zeros(len(h.lower), rows.shape[1])
+        if self.noise.variance is not None:
+            squares = pull(self.layer, self.noise.variance, rows**2, self.shape)
+            least = dot(squares, closest**2)
+        if self.noise.bias_variance is not None:
+            least = least + rows**2 @ self.noise.bias_variance
+        if self.noise.factor is not None:
+            slopes = self._slopes(rows, self.noise.factor)
+            shared = replace(self, form=None)._reached(rows, slopes, None)
+            length = (shared.center**2).sum(-1).sqrt() * (1 - gamma(self.terms))
+            least = least + (length - shared.reach).clamp_min(0) ** 2
+        return least * (1 - 4 * gamma(self.terms))
 
     def _independent(self, rows: Tensor, tally: Tally) -> tuple[Tensor | None, Tally]:
         """s_j² [B, R, inputs], and their reach added to L²."""
@@ -162,31 +192,45 @@ class NoisyLinear:
         slope = slope + weight_gradients(self.layer, rows.abs(), radius)
         return dot(slope**2, variance.flatten())
 
-    def _shared(
-        self, rows: Tensor, factor: Tensor, squared: Tensor | None, tally: Tally
-    ) -> tuple[Tensor, Tally]:
-        """a_q = A V_q of every shared coordinate: |a_q·hc + b_q| and |a_q|·hr, over the layers."""
+    def _slopes(self, rows: Tensor, factor: Tensor) -> Slopes:
+        """a_q = A V_q of every shared coordinate, and how far rounding takes them."""
+        rounding = 2 * gamma(self.terms) * self._along(rows.abs(), factor.abs())
+        return Slopes(self._along(rows, factor), rounding)
+
+    def _reached(self, rows: Tensor, shared: Slopes, tau: Tensor | None) -> Shared:
+        """|a_q·hc + b_q| and |a_q|·hr of every coordinate, hc the middle of the box or, of what is
+        known as a function of the input, where that is in the middle."""
         relative = 2 * gamma(self.terms)
-        coefficients = self._along(rows, factor)
-        # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
-        rounding = relative * self._along(rows.abs(), factor.abs())
+        size = shared.size
         h = self.h.reshape(len(self.h.lower), -1)
-        middle = (h.lower + h.upper) / 2
-        spread = (h.upper - h.lower) / 2
-        size = coefficients.abs() + rounding
-        own = (size**2).sum(2)  # s_j², [B, R, inputs]
-        center = (coefficients @ middle[:, None, :, None]).squeeze(-1)
-        slack = (relative * size + rounding) @ h.magnitude[:, None, :, None]
-        slack = slack.squeeze(-1)
+        form = self.form
+        middle = (h.lower + h.upper) / 2 if form is None else form.middle
+        radius = torch.maximum(h.upper - middle, middle - h.lower).clamp_min(0) * (1 + 4 * UNIT)
+        center = (shared.coefficients @ middle[:, None, :, None]).squeeze(-1)
+        # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
+        largest = torch.maximum(h.magnitude, middle.abs())[:, None, :, None]
+        slack = ((relative * size + shared.rounding) @ largest).squeeze(-1)
         if self.noise.bias_factor is not None:
             flat = rows.flatten(2)
             biases = spread_bias(self.layer, self.noise.bias_factor, self.shape).flatten(1)
             center = center + flat @ biases.mT
             slack = slack + relative * (flat.abs() @ biases.abs().mT)
-        radius = (size @ spread[:, None, :, None]).squeeze(-1) + slack
-        reach = dot(own.sqrt(), spread) + slack.sum(-1)
-        total = own if squared is None else squared + own
-        return total, tally.sharing(Shared(center, radius, reach))
+        by_coordinate = (size @ radius[:, None, :, None]).squeeze(-1) + slack
+        rounded = slack.sum(-1)
+        own = (size**2).sum(2).sqrt()
+        reach = dot(own, radius) + rounded
+        if form is None or tau is None:
+            return Shared(center, by_coordinate, reach)
+        moved = dot(tau, form.radius) + dot(own, form.slack)
+        reach = torch.minimum(reach, moved * (1 + relative) + rounded)
+        # The gradient of |center|² / 2: Σ_q center_q a_q, and what rounding changes in it.
+        length = (center**2).sum(-1, keepdim=True).sqrt()
+        weights = (center.unsqueeze(-2) @ shared.coefficients).squeeze(-2)
+        changed = (4 * relative * own + (shared.rounding**2).sum(2).sqrt()) * length
+        box = dot(weights.abs() + changed, radius)
+        along = torch.minimum(box, form.reach(weights) + form.most(changed))
+        along = (along + length.squeeze(-1) * rounded) * (1 + relative)
+        return Shared(center, by_coordinate, reach, along)
 
     def _along(self, rows: Tensor, factor: Tensor) -> Tensor:
         """The rows before the layer if its weights were each of the factors: [B, R, k, inputs]."""
@@ -195,13 +239,22 @@ class NoisyLinear:
         parts = [pull(self.layer, part, rows, self.shape).flatten(2) for part in factor]
         return torch.stack(parts, 2)
 
-    def _expect(self, std: Tensor, tally: Tally) -> Tally:
+    def _expect(self, std: Tensor, tau: Tensor | None, tally: Tally) -> Tally:
         """E F of this layer, or at the input the standard deviations for the fold."""
         if self.region is not None:
-            return replace(tally, input_std=self._joined(self._back(std), tally))
-        inflate = 1 + gamma(self.terms)
+            return replace(tally, input_std=joined(self._back(std), tally.input_std, tally))
+        inflate = MEAN_OF_HALF_NORMAL * (1 + gamma(self.terms))
         radius = ((self.h.upper - self.h.lower) / 2).flatten(1)
-        return tally.gained(-MEAN_OF_HALF_NORMAL * inflate * dot(std, radius))
+        instead = inflate * dot(std, radius)
+        if self.form is None or tau is None:
+            return tally.gained(-instead)
+        paid = inflate * dot(std, self.form.slack)
+        before = tally.seen
+        if before is not None:
+            tau = joined(tau, before.std, tally)
+            paid = paid + before.paid
+            instead = instead + before.instead
+        return replace(tally, seen=Seen(tau.clamp_min(SMALLEST), paid, instead))
 
     def _back(self, std: Tensor) -> Tensor:
         """Of coefficients on what the layer reads, those on the input itself."""
@@ -211,15 +264,43 @@ class NoisyLinear:
         # Entries that are not read have none; the fold divides by it.
         return (rows.flatten(2) * (1 + gamma(len(self.way) + 4))).clamp_min(SMALLEST)
 
-    def _joined(self, std: Tensor, tally: Tally) -> Tensor:
-        """The standard deviations of all coefficients on the input: where several layers read it,
-        their noises add up, as independent ones do or, where anything is shared, at most as their
-        sizes do."""
-        if tally.input_std is None:
-            return std
-        if tally.shared is not None:
-            return (std + tally.input_std) * (1 + 4 * UNIT)
-        return torch.hypot(std, tally.input_std) * (1 + 8 * UNIT)
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Coefficients a_q [B, R, k, inputs] along each coordinate of shared noise, as computed, and
+    how far rounding takes them."""
+
+    coefficients: Tensor
+    rounding: Tensor
+
+    @property
+    def size(self) -> Tensor:
+        return self.coefficients.abs() + self.rounding
+
+
+def _spread(squared: Tensor | None, shared: Slopes | None) -> Spread | None:
+    """Of independent noise with variances s_j², and of shared noise; None where there is none."""
+    total = squared
+    along = rounding = None
+    if shared is not None:
+        own = (shared.size**2).sum(2)
+        total = own if squared is None else squared + own
+        along = shared.coefficients
+        rounding = (shared.rounding**2).sum(2).sqrt()
+    if total is None:
+        return None
+    return Spread(total.clamp_min(SMALLEST**2).sqrt(), squared, along, rounding)
+
+
+def joined(std: Tensor, other: Tensor | None, tally: Tally) -> Tensor:
+    """The standard deviations of all coefficients on the input: where several layers read it, their
+    noises add up, as independent ones do or, where anything is shared, at most as their sizes
+    do."""
+    if other is None:
+        return std
+    if tally.shared is not None:
+        return (std + other) * (1 + 4 * UNIT)
+    return torch.hypot(std, other) * (1 + 8 * UNIT)
 
 
 @dataclass(frozen=True, eq=False)

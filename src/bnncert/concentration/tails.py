@@ -7,7 +7,8 @@
           1             otherwise,
 
 with m (E F already taken off) and L of the rows. Q of a negative number would be no bound: hence
-the last case.
+the last case. But where the noise is known to be Gaussian, with a standard deviation of at least s,
+it is Q(m_r / s) there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bnncert.concentration.functional import Functional
 from bnncert.numerics.rounding import UNIT
-from bnncert.numerics.tails import normal_tail_up
+from bnncert.numerics.tails import normal_tail_down, normal_tail_up
 
 
 def probability(charge: Tensor, rows: Functional) -> Tensor:
@@ -27,13 +28,18 @@ def probability(charge: Tensor, rows: Functional) -> Tensor:
     return torch.where(certain, 1.0, (1 - total - 16 * UNIT * (1 + total)).clamp(0, 1))
 
 
-def row_failures(rows: Functional) -> Tensor:
-    """q_r [B, R] of the theorem, rounded up.
+def row_failures(rows: Functional, least: Tensor | None = None) -> Tensor:
+    """q_r [B, R] of the theorem, rounded up; least: standard deviations s of noise that is
+    Gaussian, 0 where that is not known.
 
     Comparisons are written so that NaN counts as failure.
     """
     noisy = normal_tail_up(rows.value / rows.lipschitz)
-    kept = torch.where(rows.value >= 0, noisy, 1.0)
+    below = torch.ones_like(noisy)
+    if least is not None:
+        survives = normal_tail_down(-rows.value / least)
+        below = torch.where(least > 0, 1 - survives * (1 - 4 * UNIT), 1.0)
+    kept = torch.where(rows.value >= 0, noisy, below)
     certified = torch.where(rows.lipschitz > 0, kept, 1.0)
     deterministic = (rows.lipschitz == 0) & (rows.value > 0)
     return torch.where(deterministic, 0.0, certified.nan_to_num(1.0))

@@ -9,37 +9,34 @@ charged.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from bnncert.bounds.interval import range_of
-from bnncert.bounds.neurons import has_rows, rows_cost, worth_rows
+from bnncert.bounds.neurons import has_rows, worth_rows
 from bnncert.bounds.steps import WiringStep, step_of
 from bnncert.bounds.walk import Step, known_boxes
-from bnncert.bounds.zonotopes import (
-    MOST_HELD,
-    Reading,
-    Zonotope,
-    image_zonotope,
-    input_zonotope,
-    numbers_held,
-)
+from bnncert.bounds.zonotopes import MOST_HELD, numbers_held
+from bnncert.concentration.affine import Affine
+from bnncert.concentration.forward import Forward
 from bnncert.concentration.functional import (
+    Forms,
     Functional,
     Trace,
     by_rows,
+    form_of,
     local,
     one_layer,
     stands_alone,
 )
-from bnncert.concentration.noise import Noise, layer_noises, weights_and_bias
+from bnncert.concentration.noise import Noise, Parts, layer_noises, weights_and_bias
 from bnncert.concentration.steps import Entrywise, NoisyLinear
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box
-from bnncert.model.layers import LINEAR, SUMS, AvgPool2d, Linear, Scale
+from bnncert.model.layers import LINEAR, SUMS, AvgPool2d, Dense, Linear, Scale
 from bnncert.model.maps import spread_bias, through
 from bnncert.model.moves import MOVES, Concat
 from bnncert.model.network import Network
@@ -49,8 +46,8 @@ from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
 NOTICED = 2.0**-30  # relative to an end
-AHEAD = 8  # times that zonotopes save the rows of a layer: in layers to come, and in checking
-Parts: TypeAlias = list[tuple[tuple[Tensor, ...], Noise]]  # each layer's means and noise
+LARGEST = 2**21  # entries of an affine form's matrix, of one input
+WORTH = 2.0**-5  # of noise on a box beside the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +59,7 @@ class Prefix:
     traced: Trace
     first: Functional | None
 
-    def __getitem__(self, index: Tensor) -> Prefix:
+    def __getitem__(self, index: Tensor | slice) -> Prefix:
         """For some of the inputs."""
         return Prefix(self.parts, self.traced[index], self.first and self.first[index])
 
@@ -70,12 +67,14 @@ class Prefix:
 def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
     parts = list(zip(network.split(posterior.mean), layer_noises(network, posterior), strict=True))
     none = torch.zeros(len(region), dtype=torch.float64, device=region.center.device)
-    traced = Trace(network, region, [], [region.box], none, {})
+    unused = torch.zeros_like(none, dtype=torch.bool)
+    traced = Trace(network, region, [], [region.box], none, {}, unused)
     certain = next((k for k, (_, noise) in enumerate(parts) if noise.random), len(parts))
     random = min(certain, len(parts) - 1)
     forward = Forward(region, numbers_held(network, certain) <= MOST_HELD)
     for k in range(random):
         traced = _with_layer(traced, parts, k, none, None, forward)
+    traced = replace(traced, forms=_forms(traced, parts))
     layer = network.layers[random]
     first = None
     if (
@@ -86,6 +85,91 @@ def prefix(network: Network, posterior: Gaussian, region: Region) -> Prefix:
         step = _noisy_linear(traced, parts, random, layer)
         first = _of_vector(replace(traced, steps=[*traced.steps, step]))
     return Prefix(parts, traced, first)
+
+
+def has_random_head(network: Network, posterior: Gaussian) -> bool:
+    """Whether the last layer, a dense one, is the only one with random weights, and reads something
+    else than the input as it is."""
+    *before, last = layer_noises(network, posterior)
+    (node, *_) = network.reads[-1]
+    certain = not any(noise.random for noise in before)
+    return certain and last.random and isinstance(network.layers[-1], Dense) and node > 0
+
+
+def joined(prefixes: Sequence[Prefix], region: Region) -> Prefix:
+    """Of parts of a region's inputs, of all: steps follow from the boxes."""
+    if len(prefixes) == 1:
+        return prefixes[0]
+    parts = prefixes[0].parts
+    found = [each.traced for each in prefixes]
+    boxes = [_all_boxes(same) for same in zip(*(each.boxes for each in found), strict=True)]
+    charge = torch.cat([each.charge for each in found])
+    forward = torch.cat([each.forward for each in found])
+    forms = _all_forms(found, region)
+    whole = Trace(found[0].network, region, [], boxes, charge, _all_refined(found), forward, forms)
+    for k in range(len(found[0].steps)):
+        whole = replace(whole, steps=[*whole.steps, _step(whole, parts, k)])
+    firsts = [each.first for each in prefixes if each.first is not None]
+    first = None
+    if firsts:
+        first = Functional(
+            torch.cat([one.value for one in firsts]), torch.cat([one.lipschitz for one in firsts])
+        )
+    return Prefix(parts, whole, first)
+
+
+def _all_boxes(boxes: tuple[Box | None, ...]) -> Box | None:
+    known = [box for box in boxes if box is not None]
+    if not known:
+        return None
+    return Box(torch.cat([box.lower for box in known]), torch.cat([box.upper for box in known]))
+
+
+def _all_refined(traces: Sequence[Trace]) -> dict[int, Tensor]:
+    """Which neurons had rows: where a part has no say, none of its."""
+    width = {k: chosen.shape[1] for each in traces for k, chosen in each.refined.items()}
+    return {
+        k: torch.cat([_refined(each, k, n) for each in traces]) for k, n in sorted(width.items())
+    }
+
+
+def _refined(traced: Trace, k: int, width: int) -> Tensor:
+    none = torch.zeros(len(traced.region), width, dtype=torch.bool, device=traced.charge.device)
+    return traced.refined.get(k, none)
+
+
+def _all_forms(traces: Sequence[Trace], region: Region) -> Forms:
+    fields = ("matrix", "offset", "error")
+    return {
+        node: Affine(
+            region,
+            *(torch.cat([getattr(each.forms[node], name) for each in traces]) for name in fields),
+        )
+        for node in traces[0].forms
+    }
+
+
+def _forms(traced: Trace, parts: Parts) -> Forms:
+    """The vectors among certain nodes that dense layers with random weights read, as functions of
+    the input: all of them or, where no noise is worth it, none."""
+    network = traced.network
+    found: dict[int, bool] = {}
+    for k, (means, noise) in enumerate(parts):
+        (node, *_) = network.reads[k]
+        layer = network.layers[k]
+        if isinstance(layer, Dense) and noise.random and node <= len(traced.steps):
+            size = math.prod(network.shapes[node]) * math.prod(network.input_shape)
+            if size <= LARGEST and way_of(network, parts, node) is None:
+                found[node] = found.get(node, False) or _matters(means[0], noise)
+    if not any(found.values()):
+        return {}
+    return {node: form_of(replace(traced, steps=traced.steps[:node])) for node in found}
+
+
+def _matters(mean: Tensor, noise: Noise) -> bool:
+    """Whether the noise of weights is not little beside their means."""
+    spread = noise.spread
+    return spread is not None and float(spread.sqrt().sum()) > WORTH * float(mean.abs().sum())
 
 
 def trace(
@@ -119,15 +203,10 @@ def _with_layer(
     where nothing is random so far."""
     network = traced.network
     layer = network.layers[k]
-    if isinstance(layer, LINEAR):
-        step: Step = _noisy_linear(traced, parts, k, layer)
-    elif isinstance(layer, SUMS):  # its terms need no boxes
-        step = WiringStep(layer, tuple(network.shapes[node] for node in network.reads[k]))
-    else:
+    longer = replace(traced, steps=[*traced.steps, _step(traced, parts, k)])
+    if not isinstance(layer, (*LINEAR, *SUMS)):
         inputs = known_boxes([traced.boxes[node] for node in network.reads[k]])
-        steps = [*traced.steps, step_of(layer, inputs)]
-        return replace(traced, steps=steps, boxes=[*traced.boxes, range_of(layer, inputs)])
-    longer = replace(traced, steps=[*traced.steps, step])
+        return replace(longer, boxes=[*traced.boxes, range_of(layer, inputs)])
     if not has_rows(network, k):
         return replace(longer, boxes=[*traced.boxes, None])
     found, chosen = _neurons(longer, parts, t, known, forward)
@@ -139,6 +218,17 @@ def _with_layer(
         refined=traced.refined if chosen is None else traced.refined | {k: chosen},
         forward=forward.used if forward is not None else traced.forward,
     )
+
+
+def _step(traced: Trace, parts: Parts, k: int) -> Step:
+    """Layer k on the boxes of what it reads."""
+    network = traced.network
+    layer = network.layers[k]
+    if isinstance(layer, LINEAR):
+        return _noisy_linear(traced, parts, k, layer)
+    if isinstance(layer, SUMS):  # its terms need no boxes
+        return WiringStep(layer, tuple(network.shapes[node] for node in network.reads[k]))
+    return step_of(layer, known_boxes([traced.boxes[node] for node in network.reads[k]]))
 
 
 def _is_flat_below(layer: object) -> bool:
@@ -168,8 +258,9 @@ def _neurons(
     ):
         return found, None
     chosen = _chosen(traced, parts, found, t)
-    if forward is not None and forward.is_worth(traced, chosen):
-        found = _better(found, forward.functional(traced, parts), t)
+    ahead = None if forward is None else forward.functional(traced, parts, chosen)
+    if ahead is not None:
+        found = _better(found, ahead, t)
         chosen = _chosen(traced, parts, found, t)
     if not bool(chosen.any()):
         return found, None
@@ -184,57 +275,6 @@ def _chosen(traced: Trace, parts: Parts, found: Functional, t: Tensor) -> Tensor
     if chosen is None:
         raise TypeError("of vectors all neurons have rows")
     return chosen
-
-
-class Forward:
-    """Zonotopes of the nodes before the first random layer, as far as they were asked for."""
-
-    def __init__(self, region: Region, fits: bool = True) -> None:
-        self._region = region
-        self._fits = fits  # what all of them take
-        self._held: dict[int, Zonotope] = {}
-        self._done = 0  # layers
-        self._symbols = 0
-
-    @property
-    def used(self) -> bool:
-        return bool(self._done)
-
-    def is_worth(self, traced: Trace, chosen: Tensor) -> bool:
-        """Whether rows of the chosen neurons cost more in the end than zonotopes up to them."""
-        network = traced.network
-        node = len(traced.steps)
-        rows = rows_cost(network, node, int(chosen.sum()), chosen.device)
-        new = sum(map(math.prod, network.shapes[self._done + 1 : node + 1]))
-        if not self._fits:
-            return False
-        return AHEAD * rows > len(chosen) * (self._symbols or math.prod(network.shapes[0])) * new
-
-    def functional(self, traced: Trace, parts: Parts) -> Functional:
-        """Of what the last step gives: its box, which cannot fail."""
-        if not self._held:
-            self._take(0, input_zonotope(self._region))
-        for k in range(self._done, len(traced.steps)):
-            self._advance(traced, parts, k)
-        self._done = len(traced.steps)
-        box = self._held[len(traced.steps)].box
-        ends = torch.cat([box.lower.flatten(1), -box.upper.flatten(1)], 1)
-        return Functional(ends, torch.zeros_like(ends))
-
-    def _advance(self, traced: Trace, parts: Parts, k: int) -> None:
-        network = traced.network
-        nodes = network.reads[k]
-        reading = Reading(
-            [self._held[node] for node in nodes], traced.boxes[nodes[0]], self._symbols
-        )
-        self._take(k + 1, image_zonotope(network.layers[k], parts[k][0], reading))
-        for node in {*nodes}:
-            if network.readers[node][-1] == k:
-                del self._held[node]  # nobody reads it any more
-
-    def _take(self, node: int, zonotope: Zonotope) -> None:
-        self._held[node] = zonotope
-        self._symbols = max(self._symbols, zonotope.directions.shape[1])
 
 
 def _is_charged(traced: Trace, step: NoisyLinear) -> bool:
@@ -268,6 +308,7 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     shape = network.shapes[node]
     (h,) = known_boxes([traced.boxes[node]])
     means, noise = parts[k]
+    form = traced.forms.get(node) if noise.random and isinstance(layer, Dense) else None
     mean, bias = weights_and_bias(means)
     if mean is None:  # pooling has no weights
         mean = torch.zeros_like(h.lower[0])
@@ -275,12 +316,12 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     if bias is not None:
         bias = spread_bias(layer, bias, shape).flatten()
         size = size + bias.abs()
-    way = _way(network, parts, node)
+    way = way_of(network, parts, node)
     region = None if way is None else traced.region
-    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region, way or ())
+    return NoisyLinear(layer, shape, mean, bias, noise, h, size, region, way or (), form)
 
 
-def _way(network: Network, parts: Parts, node: int) -> tuple[Entrywise, ...] | None:
+def way_of(network: Network, parts: Parts, node: int) -> tuple[Entrywise, ...] | None:
     """The layers between a node and the input, last first, if every entry goes its own way."""
     way: list[Entrywise] = []
     while node not in network.inputs:

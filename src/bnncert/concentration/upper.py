@@ -3,7 +3,9 @@
     P_safe <= 1 - P(row r <= 0 at x*),   x* in X,
 
 and the lower bound on the right is the concentration certificate of the negated row on the region
-{x*}.
+{x*}. Where the last layer alone is random a row at x* is Gaussian, so that its tail is known
+whatever the sign of its mean: then every input has an upper bound, and the row and the point of the
+largest failure are taken.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ import math
 import torch
 from torch import Tensor
 
-from bnncert.attack import pgd, project
-from bnncert.concentration.proof import prove
-from bnncert.evidence.concentration import Refutation
+from bnncert.attack import Attack, pgd, project
+from bnncert.concentration.functional import least_std
+from bnncert.concentration.proof import proofs_of, prove
+from bnncert.concentration.slopes import evaluate
+from bnncert.concentration.tails import row_failures
+from bnncert.concentration.trace import has_random_head, trace
+from bnncert.evidence.concentration import Proof, Refutation
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
 from bnncert.numerics.batching import in_batches
@@ -23,13 +29,15 @@ from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.base import sample
 from bnncert.posteriors.gaussian import Gaussian
 
+POINT_THRESHOLD = 5.5  # of hidden intervals, none of which are random
 SAMPLED = 4  # networks whose counterexamples are tried beside the mean network's
 
 
 def refute(
     problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
 ) -> list[Refutation | None]:
-    """A certified upper bound for every input where an attack breaks the mean network.
+    """A certified upper bound for every input where an attack breaks the mean network, and for
+    every input where the last layer alone is random.
 
     None elsewhere.
 
@@ -48,6 +56,8 @@ def refute(
 def _refute(
     problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None
 ) -> list[Refutation | None]:
+    if has_random_head(problem.network, posterior):
+        return _refute_head(problem, posterior, seed, start)
     points, rows = counterexamples(problem, posterior, seed, start)
     found: list[Refutation | None] = [None] * len(problem)
     spec = problem.specification
@@ -63,10 +73,44 @@ def _refute(
     stored = points.cpu()
     names = rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):
-        if proof.bound > 0:
-            upper = min(1.0, (1 - proof.bound) * (1 + 4 * UNIT))
-            found[i] = Refutation(upper, stored[i], names[i], proof)
+        found[i] = _refutation(proof, stored[i], names[i])
     return found
+
+
+def _refutation(proof: Proof, point: Tensor, row: int) -> Refutation | None:
+    if not proof.bound > 0:
+        return None
+    return Refutation(min(1.0, (1 - proof.bound) * (1 + 4 * UNIT)), point, row, proof)
+
+
+def _refute_head(
+    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None
+) -> list[Refutation | None]:
+    """By the row, and of the points that attacks propose the one, that fails most."""
+    points = _attacked(problem, posterior, seed, start).points
+    failures, rows, proofs = [], [], []
+    for at in points:
+        fails, row, found = _at_points(problem, posterior, at)
+        failures.append(fails)
+        rows.append(row)
+        proofs.append(found)
+    worst = torch.stack(failures).argmax(0).tolist()
+    stored = points.cpu()
+    return [_refutation(proofs[s][i], stored[s, i], int(rows[s][i])) for i, s in enumerate(worst)]
+
+
+def _at_points(
+    problem: Problem, posterior: Gaussian, points: Tensor
+) -> tuple[Tensor, Tensor, list[Proof]]:
+    """At one point [B, *shape] for every input: the largest failure of a row [B], that row, and the
+    proof."""
+    spec = problem.specification
+    negated = Specification(ball(points, 0), -spec.rows, -spec.offsets)
+    traced = trace(problem.network, posterior, negated.region, POINT_THRESHOLD)
+    rows = evaluate(traced, negated, {})
+    fails = 1 - row_failures(rows, least_std(traced, negated.rows))
+    found, row = (fails - 16 * UNIT).clamp(0, 1).max(1)
+    return found, row, proofs_of(traced, found.tolist(), POINT_THRESHOLD)
 
 
 def counterexamples(
@@ -74,9 +118,7 @@ def counterexamples(
 ) -> tuple[Tensor, Tensor]:
     """For each input the worst point [B, *shape] for the mean network, and the row that fails
     there, -1 if none."""
-    networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
-    inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
-    attack = pgd(problem, networks, inside, seed=seed)
+    attack = _attacked(problem, posterior, seed, start)
     outputs = problem.network.forward(posterior.mean, attack.points)
     margins = problem.specification.margins(outputs)  # [S, B, R]
     smallest, rows = margins.min(-1)
@@ -84,3 +126,10 @@ def counterexamples(
     inputs = torch.arange(len(problem), device=worst.device)
     failed = smallest[worst, inputs] < 0
     return attack.points[worst, inputs], torch.where(failed, rows[worst, inputs], -1)
+
+
+def _attacked(problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None) -> Attack:
+    """The mean network and a few drawn ones under attack."""
+    networks = torch.cat([posterior.mean.unsqueeze(0), sample(posterior, SAMPLED, seed)])
+    inside = None if start is None else project(problem.specification.region, start.unsqueeze(0))[0]
+    return pgd(problem, networks, inside, seed=seed)

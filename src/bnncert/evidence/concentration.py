@@ -20,7 +20,7 @@ KIND = "concentration"
 COMPONENTS, WEIGHT, LOWER, UPPER = "components", "weight", "lower", "upper"
 ROW, FAILURE, POINT = "row", "failure", "point"
 PROBABILITY, THRESHOLD, OPTIMISED, TREES = "probability", "t", "rows_optimised", "trees"
-ALONE, FORWARD = "layers_alone", "forward"
+ALONE = "layers_alone"
 DIMENSION, AT, BELOW, ABOVE = "dimension", "at", "below", "above"
 SCALE, OPEN = "scale", "open"
 HALVES = {BELOW: "0", ABOVE: "1"}
@@ -28,6 +28,7 @@ SLOPES = ("lower_slopes", "upper_slopes", "row_slopes")  # tensors and fields of
 LEAVES = ("paths", "multipliers", "slopes")  # of a tree
 REFERENCE = ("rows", "centers")  # of common noise
 REFINED = "refined"
+STATED = ("forward", "affine")  # keys and fields of a proof alike, written where they are true
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +76,9 @@ class Proof:
     lower slopes for the output rows where they were optimised; refined: [n], the neurons of a layer
     that had rows of their own, if not all; trees: by output row, where it was refined, on the
     neurons `open` [U], which are numbered through all ReLUs. alone: whether dense layers are
-    bounded by themselves too. forward: whether zonotopes bound what is certain, too. cut: the
-    region in two instead, and nothing else counts.
+    bounded by themselves too. forward: whether zonotopes bound what is certain, too. affine:
+    whether noise behind it meets the input through affine forms, too. cut: the region in two
+    instead, and nothing else counts.
     """
 
     bound: float
@@ -90,6 +92,7 @@ class Proof:
     cut: Cut | None = None
     alone: bool = True
     forward: bool = False
+    affine: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +158,9 @@ def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[
     for k, chosen in proof.refined.items():
         tensors[f"{prefix}{REFINED}{k}"] = chosen.to(torch.int8)
     said = {THRESHOLD: proof.t.hex(), OPTIMISED: bool(proof.row_slopes), ALONE: proof.alone}
-    return said | ({FORWARD: True} if proof.forward else {})
+    for name in STATED:
+        said |= {name: True} if getattr(proof, name) else {}
+    return said
 
 
 def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
@@ -163,7 +168,7 @@ def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
     refined = {k: chosen.bool() for k, chosen in _by_position(tensors, prefix + REFINED).items()}
     alone = value.get(ALONE, False)  # certificates from before it do not
     proof = Proof(0.0, float.fromhex(value[THRESHOLD]), lower, upper, rows, refined, alone=alone)
-    return replace(proof, forward=value.get(FORWARD, False))
+    return replace(proof, **{name: value.get(name, False) for name in STATED})
 
 
 def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

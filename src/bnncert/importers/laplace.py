@@ -3,17 +3,21 @@
 P is the curvature of the data, scaled, plus the prior's precision; it is taken from
 `la.posterior_precision`, which is what `la.sample` draws with, and inverted in float64.
 
-    diag   std = P^(-1/2)
-    full   factor = Cholesky factor of P⁻¹
-    kron   factor = Q Λ^(-1/2), one block per parameter,
-           where P = Q Λ Qᵀ with Q = Q₁ ⊗ Q₂ and Λ = λ₁ ⊗ λ₂ + prior
+    diag      std = P^(-1/2)
+    full      factor = Cholesky factor of P⁻¹
+    lowrank   the same, of P = U diag(l) Uᵀ + prior
+    kron      factor = Q Λ^(-1/2), one block per parameter,
+              where P = Q Λ Qᵀ with Q = Q₁ ⊗ Q₂ and Λ = λ₁ ⊗ λ₂ + prior
 
-Weights outside `subset_of_weights`, or frozen when the approximation was made, are certain.
+Weights outside `subset_of_weights`, or frozen when the approximation was made, are certain. What is
+certified are networks drawn from this posterior. A network is linear in its last layer's weights:
+where those alone are random, the linearised network that laplace-torch predicts with is the same.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,10 +26,14 @@ from torch import Tensor, nn
 
 from bnncert.errors import InputError
 from bnncert.importers.named import Named, check_factor, named, unpacked
-from bnncert.model.layers import Shape
+from bnncert.model.layers import LINEAR, Shape
 from bnncert.model.network import Network
 from bnncert.posteriors.gaussian import Gaussian, full_covariance
 
+NOT_LINEARISED = (
+    "certified are networks drawn from the posterior, as by pred_type='nn'; laplace-torch predicts "
+    "with the linearised network by default, the same only where the last layer alone is random"
+)
 INSTEAD = "use hessian_structure='diag' or subset_of_weights='last_layer'"
 
 
@@ -61,7 +69,17 @@ def from_laplace(la: Any, input_shape: Sequence[int] | None = None) -> tuple[Net
         indices = (
             la.backend.subnetwork_indices if subset == "subnetwork" else torch.arange(len(la.mean))
         )
-        return model.network, STRUCTURES[structure](la, model, shapes, indices.cpu())
+        posterior = STRUCTURES[structure](la, model, shapes, indices.cpu())
+    if not _is_linear(model.network, posterior):
+        warnings.warn(NOT_LINEARISED, stacklevel=2)
+    return model.network, posterior
+
+
+def _is_linear(network: Network, posterior: Gaussian) -> bool:
+    """Whether outputs are linear in the random weights: those of a last layer."""
+    *before, _ = network.split(posterior.marginal_std)
+    certain = not any(bool(part.any()) for parts in before for part in parts)
+    return certain and isinstance(network.layers[-1], LINEAR)
 
 
 def _approximated(la: Any, subset: str) -> tuple[nn.Module, list[Tensor]]:
@@ -95,7 +113,21 @@ def _diagonal(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) 
 
 def _full(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) -> Gaussian:
     check_factor(model.rows(shapes), len(indices), INSTEAD)
-    precision = la.posterior_precision.cpu().double()
+    return _inverted(la, la.posterior_precision.cpu().double(), model, shapes, indices)
+
+
+def _low_rank(la: Any, model: Named, shapes: dict[str, Shape], indices: Tensor) -> Gaussian:
+    check_factor(model.rows(shapes), len(indices), INSTEAD)
+    (vectors, values), prior = la.posterior_precision
+    own = vectors.cpu().double()
+    curvature = own * values.cpu().double() @ own.mT
+    precision = curvature + torch.diag(prior.cpu().double())
+    return _inverted(la, precision, model, shapes, indices)
+
+
+def _inverted(
+    la: Any, precision: Tensor, model: Named, shapes: dict[str, Shape], indices: Tensor
+) -> Gaussian:
     root, failed = torch.linalg.cholesky_ex((precision + precision.mT) / 2)
     if bool(failed):
         raise InputError(
@@ -143,4 +175,5 @@ STRUCTURES: dict[str, Callable[[Any, Named, dict[str, Shape], Tensor], Gaussian]
     "diag": _diagonal,
     "kron": _kronecker,
     "full": _full,
+    "lowrank": _low_rank,
 }

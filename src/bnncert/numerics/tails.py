@@ -31,6 +31,11 @@ def normal_tail_up(z: Tensor) -> Tensor:
     return normal_tail(z * (1 - ARGUMENT)) * (1 + SPECIAL) + TINY
 
 
+def normal_tail_down(z: Tensor) -> Tensor:
+    """Q(z) for z >= 0, rounded down."""
+    return (normal_tail(z * (1 + ARGUMENT)) * (1 - SPECIAL) - TINY).clamp_min(0)
+
+
 def laplace_tail(z: Tensor) -> Tensor:
     return (-z).exp() / 2
 

@@ -24,6 +24,7 @@ from bnncert_check.verdict import CannotCheck, Rejected
 from bnncert_check.weighted import Dense, Linear
 from bnncert_check.wiring import Sum
 
+FLAGS = ("layers_alone", "forward", "affine")  # of proofs: absent in those from before them
 MOST_CUTS = 400  # one inside the other: eight coordinates, each halved as often as a float can be
 
 
@@ -82,7 +83,7 @@ def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
         value,
         f"proof {prefix!r}",
         ("probability", "t", "rows_optimised"),
-        ("layers_alone", "forward", "trees"),
+        (*FLAGS, "trees"),
     )
     exact(found["probability"], f"the probability of {prefix!r}")
     own = {name: part for name, part in found.items() if name not in ("probability", "trees")}
@@ -92,13 +93,10 @@ def read_probability(value: Any, prefix: str, asked: Asked) -> Proof:
 
 def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
     """Threshold and slopes, whatever they are as long as the theorem speaks of them."""
-    found = members(
-        value, f"proof {prefix!r}", ("t", "rows_optimised"), ("layers_alone", "forward")
-    )
+    found = members(value, f"proof {prefix!r}", ("t", "rows_optimised"), FLAGS)
     t = exact(found["t"], f"the threshold of {prefix!r}")
-    optimised, alone, forward = (
-        flag(found.get(name, False), name) for name in ("rows_optimised", "layers_alone", "forward")
-    )
+    optimised = flag(found["rows_optimised"], "rows_optimised")
+    alone, forward, affine = (flag(found.get(name, False), name) for name in FLAGS)
     if not t > 0:
         raise Rejected("threshold-not-positive", f"the threshold of {prefix!r} is {t}")
     tensors, layers = asked.tensors, asked.model.layers
@@ -121,7 +119,7 @@ def read_slopes(value: Any, prefix: str, asked: Asked) -> Proof:
         for layer in layers
         if _has_flags(layer) and named[layer.position] in tensors
     }
-    return Proof(t, lower, upper, rows, refined, alone, forward)
+    return Proof(t, lower, upper, rows, refined, alone, forward, affine)
 
 
 def _has_flags(layer: Layer) -> TypeGuard[Linear | Sum]:

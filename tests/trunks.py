@@ -1,0 +1,79 @@
+"""Networks whose last layer alone is random: small residual trunks, and heads of every kind of
+covariance."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bnncert import Problem, Residual
+from bnncert.layers import Add, Conv2d, Dense, Flatten, LeakyReLU, ReLU, Tanh
+from bnncert.model.network import Network
+from bnncert.model.specification import ball, class_robust
+from bnncert.posteriors import LowRankNormal, Normal
+from bnncert.posteriors.gaussian import Gaussian
+from scenarios import gaussian, uniform
+
+SHAPE = (2, 4, 4)
+HEADS = ("diagonal", "low rank", "full", "kronecker")
+
+
+def trunk(seed: int) -> Network:
+    """A convolution, a residual block, and a head of three classes; even seeds have a dense layer
+    before it."""
+    act = (ReLU(), LeakyReLU(0.2), Tanh())[seed % 3]
+    block = Residual((Conv2d(3, 3, (3, 3), (1, 1), (1, 1)), act, Conv2d(3, 3, (1, 1))))
+    layers = [Conv2d(2, 3, (2, 2), (2, 2)), act, block, act, Flatten()]
+    hidden = [Dense(12, 5), act] if seed % 2 == 0 else []
+    return Network(SHAPE, (*layers, *hidden, Dense(5 if hidden else 12, 3, bias=seed % 5 > 0)))
+
+
+def two_heads() -> Network:
+    """Two dense layers on different certain nodes, whose sum is the output."""
+    layers = (Dense(3, 4), ReLU(), Dense(4, 4), Tanh(), Dense(4, 2), Dense(4, 2), Add())
+    return Network((3,), layers, ((0,), (1,), (2,), (3,), (4,), (2,), (5, 6)))
+
+
+def last_weights(network: Network) -> int:
+    return sum(math.prod(shape) for shape in network.parameters_by_layer[-1].values())
+
+
+def head(seed: int, network: Network, kind: str, scale: float = 0.05) -> Gaussian:
+    """Certain weights but for the last layer's."""
+    generator = torch.Generator().manual_seed(seed)
+    mean = gaussian(network.size, generator=generator) / 2
+    count = last_weights(network)
+    none = torch.zeros_like(mean)
+    std = none.clone()
+    std[-count:] = scale * uniform(count, generator=generator)
+    if kind == "diagonal":
+        return Normal(mean, std)
+    if kind == "low rank":
+        return LowRankNormal(mean, std / 2, scale * gaussian(count, 2, generator=generator))
+    if kind == "full":
+        root = scale * gaussian(count, count, generator=generator) / math.sqrt(count)
+        return LowRankNormal(mean, none, root)
+    return LowRankNormal(mean, none, scale * _kronecker(network, generator))
+
+
+def _kronecker(network: Network, generator: torch.Generator) -> Tensor:
+    """One block for the weights, a product of two factors, and one for the bias."""
+    blocks = [
+        gaussian(size, size, generator=generator) / math.sqrt(size)
+        for shape in network.parameters_by_layer[-1].values()
+        for size in shape
+    ]
+    whole = [torch.kron(blocks[0], blocks[1]), *blocks[2:]]
+    found: Tensor = torch.block_diag(*whole)  # type: ignore[no-untyped-call]
+    return found
+
+
+def asked(seed: int, network: Network, posterior: Gaussian, eps: float = 0.05) -> Problem:
+    """Class robustness of two inputs."""
+    generator = torch.Generator().manual_seed(seed + 500)
+    x = uniform(2, *network.input_shape, generator=generator)
+    labels = network.forward(posterior.mean, x).argmax(-1)
+    region = ball(x, eps, ("linf", "linf", "l2", "l1")[seed % 4], (0.0, 1.0))
+    return Problem(network, posterior, class_robust(region, labels, network.outputs))
