@@ -11,7 +11,8 @@ from bnncert import ball
 from bnncert.bounds import neurons
 from bnncert.bounds.linear import row_bounds
 from bnncert.bounds.windows import Window, crop_of
-from bnncert.concentration.trace import Forward, trace
+from bnncert.concentration.forward import OneForward
+from bnncert.concentration.trace import trace
 from bnncert.layers import (
     Add,
     AvgPool2d,
@@ -144,7 +145,7 @@ def test_functionals_are_the_same(
     factor = 0.01 * gaussian(net.size, 2, generator=generator)
     posterior = LowRankNormal(mean, std, factor) if noise == "shared" else Normal(mean, std)
     region = ball(uniform(2, *SHAPE, generator=generator), 0.02, norm)
-    monkeypatch.setattr(Forward, "is_worth", lambda *_: False)
+    monkeypatch.setattr(OneForward, "is_worth", lambda *_: False)
     whole(monkeypatch)
     expected = trace(net, posterior, region, 4.0)
     in_tiles(monkeypatch, side)

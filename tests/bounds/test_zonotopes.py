@@ -21,8 +21,9 @@ from bnncert.bounds.zonotopes import (
     numbers_held,
 )
 from bnncert.concentration import trace as tracing
+from bnncert.concentration.forward import OneForward
 from bnncert.concentration.functional import functional
-from bnncert.concentration.trace import Forward, prefix, trace
+from bnncert.concentration.trace import prefix, trace
 from bnncert.layers import Conv2d, Dense, Flatten, ReLU
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.box import Box
@@ -111,7 +112,7 @@ def trunk(seed: int) -> tuple[Network, Normal, Problem]:
 
 
 def always(monkeypatch: pytest.MonkeyPatch, worth: bool) -> None:
-    monkeypatch.setattr(Forward, "is_worth", lambda *_: worth)
+    monkeypatch.setattr(OneForward, "is_worth", lambda *_: worth)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -122,8 +123,8 @@ def test_they_leave_few_neurons_to_rows(seed: int, monkeypatch: pytest.MonkeyPat
     by_rows = prefix(network, posterior, region).traced
     always(monkeypatch, True)
     with_both = prefix(network, posterior, region).traced
-    assert with_both.forward
-    assert not by_rows.forward
+    assert bool(with_both.forward.all())
+    assert not bool(by_rows.forward.any())
     counts = [sum(int(part.sum()) for part in t.refined.values()) for t in (by_rows, with_both)]
     assert counts[1] < 0.7 * counts[0], counts
     for k, layer in enumerate(network.layers[: len(by_rows.steps)]):
@@ -139,8 +140,11 @@ def test_certificates_with_them_are_checked(
 ) -> None:
     """And without the word in them, what they claim is no longer supported."""
     always(monkeypatch, True)
+    chosen = tracing._chosen
     # Nothing but zonotopes: no neuron of an image has rows.
-    monkeypatch.setattr(tracing, "_chosen", lambda *_: torch.zeros(2, 1, dtype=torch.bool))
+    monkeypatch.setattr(
+        tracing, "_chosen", lambda *args: torch.zeros_like(chosen(*args), dtype=torch.bool)
+    )
     accepted = rejected = 0
     for seed in range(4):
         network, posterior, problem = trunk(seed)
@@ -198,9 +202,10 @@ def test_what_is_too_large_to_be_checked_is_bounded_by_rows(
 ) -> None:
     network, posterior, problem = trunk(0)
     region = problem.specification.region
-    assert prefix(network, posterior, region).traced.forward
+    always(monkeypatch, True)
+    assert bool(prefix(network, posterior, region).traced.forward.all())
     monkeypatch.setattr(tracing, "MOST_HELD", numbers_held(network, len(network.layers) - 1) - 1)
-    assert not prefix(network, posterior, region).traced.forward
+    assert not bool(prefix(network, posterior, region).traced.forward.any())
 
 
 def test_a_neuron_that_is_off_is_nothing() -> None:

@@ -68,13 +68,12 @@ class Affine:
 def affine_form(region: Region, below: Line, above: Line) -> Affine:
     """From lines below h, and others below -h: halfway between them, and as far off as they are
     apart."""
-    box = Region("box", region.lower, 0.0, region.lower, region.upper)
     low, high = below[0], -above[0]
     matrix, offset = low / 2 + high / 2, below[1] / 2 - above[1] / 2
     largest = np.maximum(np.abs(region.lower), np.abs(region.upper))
     rounded = [dot_up(up(UNIT * np.abs(gap)), largest) for gap in (low - matrix, matrix - high)]
-    under = up(up(offset - below[1]) - down(box.minimum(low - matrix) - rounded[0]))
-    over = up(up(-above[1] - offset) - down(box.minimum(matrix - high) - rounded[1]))
+    under = up(up(offset - below[1]) - down(region.minimum(low - matrix) - rounded[0]))
+    over = up(up(-above[1] - offset) - down(region.minimum(matrix - high) - rounded[1]))
     error = np.maximum(np.maximum(under, over), 0.0)
     center, radius = center_radius(Interval(region.lower, region.upper))
     middle = matrix @ center + offset

@@ -24,7 +24,7 @@ class Forward:
 
     def __init__(self, region: Region, fits: bool = True) -> None:
         self._fits = fits  # what all of them take
-        self._each = [_Forward(region[i : i + 1]) for i in range(len(region))]
+        self._each = [OneForward(region[i : i + 1]) for i in range(len(region))]
         self._device = region.center.device
 
     @property
@@ -48,7 +48,7 @@ class Forward:
         return Functional(ends, torch.zeros_like(ends))
 
 
-class _Forward:
+class OneForward:
     """Of one input."""
 
     def __init__(self, region: Region) -> None:
