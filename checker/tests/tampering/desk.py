@@ -209,7 +209,7 @@ def parse(content: bytes, tiny: Tiny) -> Draft:
     size = int.from_bytes(content[:8], "little")
     index = json.loads(content[8 : 8 + size])
     header, data = json.loads(index.pop("__metadata__")["bnncert"]), content[8 + size :]
-    dtypes, tensors = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "<i1"}, {}
+    dtypes, tensors = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "<i1", "I32": "<i4"}, {}
     for name, entry in index.items():
         part = data[slice(*entry["data_offsets"])]
         tensors[name] = np.frombuffer(part, dtypes[entry["dtype"]]).reshape(entry["shape"]).copy()
