@@ -21,6 +21,7 @@ from mutants.evidence_cases import (
 )
 from mutants.graphs_known import graphs
 from mutants.heads_known import heads
+from mutants.law_values import laws
 from mutants.layer_cases import (
     hidden_cases,
     line_cases,
@@ -72,6 +73,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             tails,
             masses,
             means,
+            laws,
             curve_lines,
         ):
             check(checker)

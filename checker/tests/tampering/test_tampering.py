@@ -132,7 +132,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Draft]:
         "upper": base(narrow, output_interval(around, 1.3, 3.0), Concentration(upper=True), folder),
         "classes": base(classes, clipped, Concentration(), folder),
         "optimised rows": base(crossing, above(around, -0.2), Concentration(), folder),
-        "mixture": base(mixture, above(around, 0.4), Concentration(), folder),
+        "mixture": base(mixture, above(around, 0.4), Concentration(effort=0), folder),
         "wide": base(Wide("wide", ()), wide_specification(), Sampling(samples=3, step=2.0), folder),
     }
     unions = [draft.header["evidence"].get("union", {}) for draft in found.values()]

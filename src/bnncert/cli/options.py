@@ -29,7 +29,8 @@ METHOD_OPTIONS: dict[str, tuple[Any, str]] = {
     "upper": (bool, "concentration: also certify an upper bound."),
     "effort": (
         int | None,
-        "concentration: 0 plain slopes, 1 (default) optimised ones, 2 and 3 branch and bound too.",
+        "concentration: 0 plain slopes, 1 (default) optimised ones and, for one hidden layer, laws "
+        "of rows, 2 and 3 branch and bound too.",
     ),
     "nodes": (
         int | None,

@@ -16,14 +16,21 @@ from bnncert.concentration.upper import refute
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Component, Proof, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
+from bnncert.evidence.laws import Law
+from bnncert.laws.head import has_form
+from bnncert.laws.proof import prove_laws
+from bnncert.laws.upper import refute_by_laws, worthwhile
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.gaussian import GAUSSIAN, Gaussian, Mixture, gaussian_parts
+from bnncert.posteriors.independent import Normal
 
 EFFORTS = (0, 1, 2, 3)
+LAWS = 1  # the least effort that takes the laws of rows
+SETTLED = 1e-3  # of a probability: what laws must improve a proof by
 BRANCHING = 2  # the least effort that branches and bounds
 PRECISION = 1e-3  # of a probability: what is not worth branching for
 NODES = {2: 1000, 3: 20_000}  # domains per input, by effort
@@ -35,11 +42,12 @@ class Concentration:
     """Σ_c π_c p_c <= P_safe <= Σ_c π_c u_c over the components of the posterior (one, if it is no
     mixture).
 
-    effort: 0 for plain slopes, 1 to optimise them where that can help, 2 and 3 to branch and bound
-    too, with at most 1,000 and 20,000 domains per input, or `nodes`. upper: also search a certified
-    upper bound. time_limit: seconds per input for branch and bound. precision: branch and bound
-    ends where no more than this can be gained, 0.001 unless given. at_least: the probability asked
-    about, where more need not be known.
+    effort: 0 for plain slopes, 1 to optimise them where that can help and to take the laws of rows
+    where a network has one random hidden layer of ReLUs and noise decides, 2 and 3 to branch and
+    bound too, with at most 1,000 and 20,000 domains per input, or `nodes`. upper: also search a
+    certified upper bound. time_limit: seconds per input for branch and bound. precision: branch and
+    bound ends where no more than this can be gained, 0.001 unless given. at_least: the probability
+    asked about, where more need not be known.
 
     >>> import torch
     >>> from bnncert import Concentration, Problem, ball, certify, half_space, mlp
@@ -99,6 +107,8 @@ class Concentration:
         else:
             proofs = prove(problem, posterior, self.effort)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
+        if self.effort >= LAWS and isinstance(posterior, Normal) and has_form(problem.network):
+            found = self._with_laws(problem, posterior, found)
         return found if self.upper else [replace(one, refutation=None) for one in found]
 
     def _refined(
@@ -133,6 +143,22 @@ class Concentration:
                 if before is None or (refutation is not None and refutation.upper < before.upper):
                     found[left[i]] = replace(found[left[i]], refutation=refutation)
         return found
+
+    def _with_laws(self, problem: Problem, posterior: Normal, found: list[_Found]) -> list[_Found]:
+        """The laws of rows where noise decides and they may help."""
+        enough = 1 - SETTLED if self.at_least is None else self.at_least + ALLOWANCE
+        better = list(found)
+        for i, noisy in enumerate(worthwhile(problem, posterior)):
+            one, part = better[i], problem[i : i + 1]
+            if noisy and one.proof.bound < enough and not one.interrupted:
+                (law,) = prove_laws(part, posterior)
+                proof = law if law.bound > one.proof.bound + SETTLED else one.proof
+                one = replace(one, proof=proof, calls=one.calls + 1)
+            if self.upper:
+                (refutation,) = refute_by_laws(part, posterior)
+                one = replace(one, refutation=_lower(one.refutation, refutation))
+            better[i] = one
+        return better
 
     def _search(self, problem: Problem, posterior: Gaussian, known: Prefix) -> Refined:
         """Branch and bound, so many inputs at once.
@@ -176,7 +202,7 @@ class Concentration:
 class _Found:
     """What is known of one component for one input, and how many bounds it took."""
 
-    proof: Proof
+    proof: Proof | Law
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False
@@ -186,6 +212,12 @@ def _is_broken(refutation: Refutation | None) -> bool:
     """Whether the mean network fails at the point: then a row fails at least as often as not, and
     no lower bound exists."""
     return refutation is not None and refutation.upper <= 0.5
+
+
+def _lower(first: Refutation | None, second: Refutation | None) -> Refutation | None:
+    """The better of two upper bounds."""
+    both = [one for one in (first, second) if one is not None]
+    return min(both, key=lambda one: one.upper, default=None)
 
 
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:

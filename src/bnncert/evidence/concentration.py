@@ -1,7 +1,8 @@
 """Evidence of kind `concentration`: for each Gaussian component a proof on the region, and one at a
 point.
 
-A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two.
+A proof is a threshold and slopes, and may have trees of branch and bound or cut the region in two;
+or it is the law of every row.
 Its tensors are named by a prefix (`c0.`, `c0.upper.`, `c0.01` for a half of a half), what they
 hold, and the position of a layer.
 """
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnncert.evidence.laws import LAW, Law, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
@@ -102,7 +104,7 @@ class Refutation:
     upper: float
     point: Tensor
     row: int
-    proof: Proof
+    proof: Proof | Law
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ class Component:
     """A component of the posterior, its weight and what is proved of it."""
 
     weight: float
-    lower: Proof
+    lower: Proof | Law
     upper: Refutation | None
 
 
@@ -139,10 +141,10 @@ def write(found: Concentration) -> Written:
 def read(value: Any, tensors: Tensors) -> Concentration:
     components = []
     for c, entry in enumerate(value[COMPONENTS]):
-        lower = _read_divided(entry[LOWER], f"c{c}.", tensors)
+        lower = _read_either(entry[LOWER], f"c{c}.", tensors)
         upper = None
         if entry[UPPER]:
-            proof = _read_divided(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
+            proof = _read_either(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
             point = tensors[f"c{c}.{POINT}"]
             upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
         components.append(Component(float.fromhex(entry[WEIGHT]), lower, upper))
@@ -171,7 +173,9 @@ def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
     return replace(proof, **{name: value.get(name, False) for name in STATED})
 
 
-def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _write_divided(proof: Proof | Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    if isinstance(proof, Law):
+        return write_law(proof, prefix, tensors)
     stated: dict[str, Any] = {PROBABILITY: proof.bound.hex()}
     if proof.cut is not None:
         halves = {BELOW: proof.cut.below, ABOVE: proof.cut.above}
@@ -188,6 +192,11 @@ def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dic
         for row, tree in sorted(proof.trees.items())
     ]
     return stated
+
+
+def _read_either(value: Any, prefix: str, tensors: Tensors) -> Proof | Law:
+    read = read_law if LAW in value else _read_divided
+    return read(value, prefix, tensors)
 
 
 def _read_divided(value: Any, prefix: str, tensors: Tensors) -> Proof:

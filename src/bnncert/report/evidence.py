@@ -11,6 +11,7 @@ from bnncert.evidence import boxes, concentration, networks
 from bnncert.evidence.boxes import Boxes, Growth
 from bnncert.evidence.certificate import Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Refutation
+from bnncert.evidence.laws import Law
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.written import Tensors
 
@@ -106,9 +107,15 @@ def _concentration(value: Any, tensors: Tensors) -> list[str]:
     return words
 
 
-def _lower(proof: Proof) -> str:
+def _lower(proof: Proof | Law) -> str:
     if not proof.bound > 0:
         return "No lower bound above 0 was found."
+    if isinstance(proof, Law):
+        return (
+            f"By the laws of the output rows, neuron by neuron, all of them are positive on the "
+            f"whole region with probability at least {proof.bound!r}: {len(proof.numbers)} rows on "
+            f"a lattice of {proof.size} points."
+        )
     if proof.cut is not None:
         return (
             f"The region is cut into {_parts(proof)} parts, each with a proof; "

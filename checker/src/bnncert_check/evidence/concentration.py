@@ -6,15 +6,19 @@ point for the upper bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.evidence.laws import is_law, read_law
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
+from bnncert_check.laws import rows as laws
+from bnncert_check.laws.rows import Law
 from bnncert_check.model import GAUSSIAN, Component, Model, Posterior
 from bnncert_check.proofs import Proof, failure
 from bnncert_check.question import Question
@@ -22,6 +26,7 @@ from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck, Rejected, Support
 
 WHAT = "concentration"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -30,14 +35,14 @@ class Refutation:
 
     row: int
     point: Array
-    proof: Proof
+    proof: Proof | Law
 
 
 @dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
-    lower: Divided
+    lower: Divided | Law
     upper: Refutation | None
 
 
@@ -65,7 +70,7 @@ class Concentration:
 
 
 def _failure(
-    found: Divided, question: Question, region: Region, model: Model, posterior: Posterior
+    found: Divided | Law, question: Question, region: Region, model: Model, posterior: Posterior
 ) -> arb:
     """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which
     share the cut.
@@ -74,6 +79,8 @@ def _failure(
     """
     if region.is_empty:
         return arb(0)
+    if isinstance(found, Law):
+        return laws.failure(model, posterior, region, question.rows, question.offsets, found)
     if isinstance(found, Proof):
         return failure(model, posterior, region, question.rows, question.offsets, found)
     below, above = _halves(found, region)
@@ -93,7 +100,11 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
     point, row = require_point(found.point, question), slice(found.row, found.row + 1)
     rows, offsets = -question.rows[row], -question.offsets[row]
-    return arb(min(upper_float(failure(model, posterior, point, rows, offsets, found.proof)), 1.0))
+    if isinstance(found.proof, Law):
+        failing = laws.failure(model, posterior, point, rows, offsets, found.proof)
+    else:
+        failing = failure(model, posterior, point, rows, offsets, found.proof)
+    return arb(min(upper_float(failing), 1.0))
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
@@ -117,14 +128,21 @@ def _part(
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
     asked = Asked(model, component.posterior, len(question.rows), tensors)
-    lower = read_divided(entry["lower"], f"c{i}.", asked)
+    lower = _either(entry["lower"], f"c{i}.", asked, read_divided)
     if entry["upper"] is None:
         return Part(lower, None)
     upper = members(entry["upper"], f"the upper bound of component {i}", ("row", "failure"))
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
-    proof = read_probability(upper["failure"], f"c{i}.upper.", replace(asked, rows=1))
+    one = replace(asked, rows=1)
+    proof = _either(upper["failure"], f"c{i}.upper.", one, read_probability)
     return Part(lower, Refutation(row, point, proof))
+
+
+def _either(
+    value: Any, prefix: str, asked: Asked, read: Callable[[Any, str, Asked], Found]
+) -> Found | Law:
+    return read_law(value, prefix, asked) if is_law(value) else read(value, prefix, asked)
 
 
 def require_weight(value: Any, component: Component, i: int) -> None:

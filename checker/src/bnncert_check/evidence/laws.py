@@ -1,0 +1,70 @@
+"""A proof by laws as certificates hold it: cells, a lattice, and references for every row.
+
+All of these are choices: whatever they are, what is computed from them holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bnncert_check.arithmetic import Array
+from bnncert_check.evidence.proof import Asked
+from bnncert_check.files import require_room
+from bnncert_check.grammar import exact, listed, members, whole
+from bnncert_check.laws.lattice import Choice
+from bnncert_check.laws.rows import Law, require_form
+from bnncert_check.verdict import CannotCheck
+
+LAW = "law"
+NUMBERS, REMAINDER = 6, 3
+MOST_CELLS, MOST_PARTS = 256, 16
+SIZES = (2**4, 2**17)  # of the lattice, a power of 2
+FARTHEST = 2.0**40  # index of the lattice
+CORNERS = 24 * 4  # numbers a cell that are held at once
+AT_ONCE = 2**22  # numbers of atoms
+
+
+def is_law(value: Any) -> bool:
+    return type(value) is dict and LAW in value
+
+
+def read_law(value: Any, prefix: str, asked: Asked) -> Law:
+    found = members(value, f"proof {prefix!r}", ("probability", LAW))
+    exact(found["probability"], f"the probability of {prefix!r}")
+    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"))
+    hidden, _ = require_form(asked.model, asked.posterior)
+    named = ("cells of z", "parts of z", "cells of v", "parts of v")
+    most = (MOST_CELLS, MOST_PARTS) * 2
+    least = (2, 1) * 2
+    counts = listed(law["cells"], f"the cells of {prefix!r}", 4)
+    cells = [whole(*each) for each in zip(counts, named, least, most, strict=True)]
+    size = whole(law["size"], "the size of the lattice", *SIZES)
+    if size & (size - 1):
+        raise CannotCheck("malformed", f"the size of the lattice is {size}, not a power of 2")
+    corners = CORNERS * cells[0] * cells[2]
+    require_room(
+        8 * ((corners + 2 * size) * hidden.outputs + AT_ONCE),
+        asked.tensors.size + asked.model.size,
+        f"the laws of {hidden.outputs} neurons",
+    )
+    inputs, rows, name = asked.model.network.inputs, asked.rows, f"{prefix}{LAW}."
+    numbers = asked.tensors.numbers(f"{name}numbers", (rows, NUMBERS))
+    remainders = asked.tensors.numbers(f"{name}remainders", (rows, REMAINDER))
+    theta, y = (
+        asked.tensors.numbers(name + of, (rows, inputs), "float32") for of in ("theta", "y")
+    )
+    chance = remainders[:, 2]
+    if not ((remainders[:, :2] > 0).all() and (theta > 0).all() and (chance >= 0).all()):
+        raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
+    choices = tuple(_choice(row, prefix) for row in numbers)
+    return Law((cells[0], cells[1], cells[2], cells[3]), size, choices, remainders, theta, y)
+
+
+def _choice(row: Array, prefix: str) -> Choice:
+    step, low, rate, curb, noise, tilt = row.tolist()
+    positive = step > 0 and rate >= 0 and curb >= 0 and 0 < noise < 1 and tilt > 0
+    if not positive or low != np.rint(low) or not abs(low) <= FARTHEST:
+        raise CannotCheck("malformed", f"the law of {prefix!r} has a lattice that is none")
+    return Choice(step, int(low), rate, curb, noise, tilt)

@@ -1,0 +1,134 @@
+"""All rows of an input: the form that laws are for, and the sum of the rows' failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from flint import arb
+
+from bnncert_check.arithmetic import UNIT, Array, up
+from bnncert_check.laws.cells import base_edges, cells, outside, with_edge
+from bnncert_check.laws.corners import (
+    SQUARE,
+    Grid,
+    Margins,
+    References,
+    corners,
+    grid,
+    reference_values,
+    references,
+    slopes,
+)
+from bnncert_check.laws.lattice import Choice, Ends, failing
+from bnncert_check.laws.remainder import remainders
+from bnncert_check.layers import Activation
+from bnncert_check.model import Model, Posterior
+from bnncert_check.region import Region
+from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import Dense
+
+
+@dataclass(frozen=True)
+class Law:
+    """What a certificate chose: the numbers of cells of z, of their parts, of cells of v and of
+    theirs; the lattice's size; and by row the lattice's choice, (h, λ, η) of the remainder [R, 3],
+    and references [R, inputs]."""
+
+    cells: tuple[int, int, int, int]
+    size: int
+    choices: tuple[Choice, ...]
+    remainders: Array
+    theta: Array
+    y: Array
+
+
+def require_form(model: Model, posterior: Posterior) -> tuple[Dense, Dense]:
+    """The hidden layer and the output, of a chain of independent Gaussian weights."""
+    layers, chain = model.layers, tuple((k,) for k in range(len(model.layers)))
+    if posterior.family == "normal" and len(layers) == 3 and model.network.reads == chain:
+        hidden, between, last = layers
+        relu = isinstance(between, Activation) and between.traits.flat_below
+        if isinstance(hidden, Dense) and relu and isinstance(last, Dense):
+            return hidden, last
+    raise CannotCheck(
+        "unsupported",
+        "laws are for one hidden dense layer of ReLUs with independent Gaussian weights",
+    )
+
+
+def failure(
+    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, law: Law
+) -> arb:
+    """P(some row <= 0 somewhere on the region's bounding box), from above."""
+    own = _margins(model, posterior, region, rows, offsets)
+    beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
+    moving = region.upper > region.lower
+    theta, y = law.theta[:, moving], law.y[:, moving]
+    parts = (_row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(rows)))
+    return sum(parts, beyond)
+
+
+def _row(own: Margins, theta: Array, y: Array, law: Law, row: int) -> arb:
+    """Of one row at a time: corners of all would take its memory many times."""
+    found, at = references(own, theta, y), _grid(own, law.cells)
+    alpha = slopes(own, found, at)
+    a, b = reference_values(own, at, alpha)
+    value, squared = corners(own, found, at, alpha, a, b)
+    least, chance = _constants(own, found), arb(0)
+    if len(own.radius):
+        chosen = law.remainders[row : row + 1]
+        least, chance = least + remainders(own, found, at, a, b, chosen), arb(float(chosen[0, 2]))
+    beta = own.beta - own.slack * own.beta_size
+    ends = Ends(float(beta[0]), float(own.beta_std[0]), float(up(least[0])))
+    return failing(value[0], squared[0], at, law.choices[row], law.size, ends) + chance
+
+
+def _margins(
+    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array
+) -> Margins:
+    hidden, last = require_form(model, posterior)
+    mean, std = posterior.fields["mean"], posterior.fields["std"]
+    weight, spread = hidden.matrix(mean), hidden.matrix(std) ** 2
+    out, out_spread = last.matrix(mean), last.matrix(std) ** 2
+    center = (region.lower + region.upper) / 2
+    radius = up(np.maximum(region.upper - center, center - region.lower) * (1 + 4 * UNIT))
+    moving = region.upper > region.lower
+    with_one = np.append(center, 1.0)
+    variance = with_one**2 @ spread
+    kappa = spread[:-1][moving] * center[moving][:, None] / np.where(variance > 0, variance, 1.0)
+    sizes = np.abs(rows) @ np.abs(out).T  # [R, n + 1], the bias last
+    squares = rows**2 @ out_spread.T
+    v = rows @ out.T
+    return Margins(
+        mean=with_one @ weight,
+        std=np.sqrt(variance),
+        size=np.abs(with_one) @ np.abs(weight),
+        v=v[:, :-1],
+        s=np.sqrt(squares[:, :-1]),
+        v_size=sizes[:, :-1],
+        beta=v[:, -1] + offsets,
+        beta_std=np.sqrt(squares[:, -1]),
+        beta_size=sizes[:, -1] + np.abs(offsets) + 12 * np.sqrt(squares[:, -1]),
+        radius=radius[moving],
+        weight=weight[:-1][moving],
+        variance=spread[:-1][moving],
+        kappa=np.where(variance > 0, kappa, 0.0),
+        inputs=len(center) + rows.shape[1],
+    )
+
+
+def _grid(own: Margins, counts: tuple[int, int, int, int]) -> Grid:
+    """With an edge at z = 0, and at v = 0."""
+    edges = []
+    for center, std, count in ((own.mean, own.std, counts[0]), (own.v, own.s, counts[2])):
+        at = np.where(std > 0, -center / np.where(std > 0, std, 1.0), np.inf)
+        edges.append(with_edge(base_edges(count), at))
+    return grid(own, cells(edges[0], counts[1]), cells(edges[1], counts[3]))
+
+
+def _constants(own: Margins, found: References) -> Array:
+    """K = ½ Σ_j r_j (θ_j - k (y⁰_j)²/θ_j), from above, [R]"""
+    squares = SQUARE * found.y**2 / found.theta
+    rounding = own.slack * ((found.theta + squares) @ own.radius)
+    return np.asarray(((found.theta - squares) @ own.radius) / 2 + rounding)

@@ -1,0 +1,122 @@
+"""The form that laws are for: one random hidden layer of ReLUs, then a linear output.
+
+    M = β + Σ_i v_i relu(z_i + W_i·δ),   |δ_j| <= r_j,
+
+with z_i ~ N(m_i, τ_i²) the pre-activation at the region's centre c, W_ij ~ N(W̄_ij, σ_ij²), and v_i
+and β Gaussian: everything independent but z_i and W_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from bnncert.model.layers import Dense, ReLU
+from bnncert.model.moves import Flatten, Reshape
+from bnncert.model.network import Network
+from bnncert.numerics.rounding import UNIT
+from bnncert.posteriors.independent import Normal
+
+FORM = (Dense, ReLU, Dense)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """Means and standard deviations: hidden layer [J, n] and [n], output [n, O] and [O]."""
+
+    weight: Tensor
+    weight_std: Tensor
+    bias: Tensor
+    bias_std: Tensor
+    out: Tensor
+    out_std: Tensor
+    shift: Tensor
+    shift_std: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """Rows of one input over its box, neuron by neuron.
+
+    mean, std [n]: m and τ at the centre; v, s [R, n] and beta, beta_std [R]: the output's; radius
+    [J]: of the inputs that move, and for these alone weight and variance [J, n], and kappa
+    κ_ij = σ_ij² c_j / τ_i²: w̄_ij = W̄_ij + κ_ij (z_i - m_i) follows z_i. size [n]: |W̄|·|c| + |b|.
+    """
+
+    mean: Tensor
+    std: Tensor
+    size: Tensor
+    v: Tensor
+    s: Tensor
+    beta: Tensor
+    beta_std: Tensor
+    radius: Tensor
+    weight: Tensor
+    variance: Tensor
+    kappa: Tensor
+    inputs: int
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """a_i² = Σ_j r_j² σ_ij², [n]"""
+        squared: Tensor = self.radius**2 @ self.variance
+        return squared
+
+    @property
+    def slack(self) -> float:
+        """What roundings may come to, in units of the magnitudes that are summed."""
+        return 128 * (self.inputs + 64) * UNIT
+
+
+def has_form(network: Network) -> bool:
+    """Whether the network is moves, a dense layer, ReLUs and a dense output."""
+    if network.reads != tuple((k,) for k in range(len(network.layers))):
+        return False
+    layers = [layer for layer in network.layers if not isinstance(layer, Flatten | Reshape)]
+    return tuple(map(type, layers)) == FORM and isinstance(network.layers[-1], Dense)
+
+
+def head(network: Network, posterior: Normal) -> Head:
+    """The parameters of a network that has the form."""
+    (mean, std) = (
+        [part for part in network.split(values) if part]
+        for values in (posterior.mean, posterior.std)
+    )
+    hidden, last = (
+        (own[0], _bias(own), own_std[0], _bias(own_std))
+        for own, own_std in zip(mean, std, strict=True)
+    )
+    (weight, bias, weight_std, bias_std), (out, shift, out_std, shift_std) = hidden, last
+    return Head(weight, weight_std, bias, bias_std, out, out_std, shift, shift_std)
+
+
+def _bias(parameters: tuple[Tensor, ...]) -> Tensor:
+    weight = parameters[0]
+    return parameters[1] if len(parameters) > 1 else torch.zeros_like(weight[0])
+
+
+def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Margins:
+    """Of flat ends [J] of a box, rows [R, O] and offsets [R]."""
+    center = (lower + upper) / 2
+    radius = torch.maximum(upper - center, center - lower) * (1 + 4 * UNIT)
+    moving = upper > lower
+    squares = net.weight_std**2
+    variance = center**2 @ squares + net.bias_std**2
+    kappa = squares[moving] * center[moving].unsqueeze(1) / variance
+    return Margins(
+        mean=center @ net.weight + net.bias,
+        std=variance.sqrt(),
+        size=center.abs() @ net.weight.abs() + net.bias.abs(),
+        v=rows @ net.out.mT,
+        s=(rows**2 @ (net.out_std**2).mT).sqrt(),
+        beta=rows @ net.shift + offsets,
+        beta_std=(rows**2 @ net.shift_std**2).sqrt(),
+        radius=radius[moving],
+        weight=net.weight[moving],
+        variance=squares[moving],
+        kappa=torch.where(variance > 0, kappa, 0.0),
+        inputs=len(center),
+    )

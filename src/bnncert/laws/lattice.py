@@ -1,0 +1,157 @@
+"""The law of a sum of independent terms on a lattice, from which P(sum <= x) is bounded above.
+
+A cell's points are put at their conditional mean. Given the cell, a coordinate's density is
+log-concave on a segment, and so is each tilt of it, whose variance is at most width²/12: hence
+E exp(-λ(I - E I)) <= exp(λ²(d_z² + d_v²)/24), and with Y = E I - λ(d_z² + d_v²)/24 a cell,
+
+    P(Σ I + R <= 0) <= P(Σ Y + R <= E),   E exponential of rate λ, independent.
+
+Then every atom is spread to the two lattice points about it, with its own mean: the noise of that
+exceeds w with a chance of at most h = exp(-2w²/(n Δ²)), so P(Σ Y <= x) <= P(Σ Ỹ <= x + w)/(1 - h).
+Sums are cyclic: what leaves the window above counts as failed, what leaves it below is charged by
+Chernoff's bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnncert.laws.corners import Grid
+from bnncert.numerics.rounding import UNIT
+from bnncert.numerics.tails import normal_tail
+
+CELLS = 24.0  # variance of what is in a cell, in units of 1/width²: λ²d²/24
+WIDE = 9.0  # standard deviations of the sum in the window, on either side
+NOISES = (1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)  # h
+TILTS = (1.0, 2.0, 4.0)  # of Chernoff's bound, in units of 1/standard deviation
+TRANSFORM = 32.0  # units of rounding a stage of a fast Fourier transform, generously
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What makes a row's bound: the lattice's step and lowest index in the sum's window, the rate
+    λ, the curb κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', the noise h, and the tilt of Chernoff's bound."""
+
+    step: float
+    low: int
+    rate: float
+    curb: float
+    noise: float
+    tilt: float
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """Of n independent terms: positions and masses [n, P]; the variances λ stands for, [n, P]."""
+
+    place: Tensor
+    mass: Tensor
+    squared: Tensor
+
+
+def atoms(value: Tensor, at: Grid, row: int) -> Atoms:
+    """Of one row, whose T at the corners is `value` [n, K, L, 2, 2]."""
+    first, second = at.first.mass[:, :, :, None, None], at.second.mass[row, :, None, None, :, :]
+    to_z, to_v = at.first.place[:, :, :, None, None], at.second.place[row, :, None, None, :, :]
+    parts, others = first.shape[2], second.shape[4]
+    here, along = value[:, :, None, :, None, 0, 0], value[:, :, None, :, None, 1, 0]
+    up, both = value[:, :, None, :, None, 0, 1], value[:, :, None, :, None, 1, 1]
+    by_z, by_v, twist = along - here, up - here, both - along - up + here
+    place = here + to_z * by_z + to_v * (by_v + to_z * twist)
+    wide = [_steepest(by_z, twist, others, -1) / parts, _steepest(by_v, twist, parts, 2) / others]
+    squared = (wide[0] ** 2 + wide[1] ** 2).expand_as(place)
+    return Atoms(*(x.flatten(1) for x in (place, first * second, squared)))
+
+
+def _steepest(slope: Tensor, twist: Tensor, parts: int, axis: int) -> Tensor:
+    """The largest slope in one coordinate over a part of a cell in the other, along `axis`."""
+    shape = [1] * 5
+    shape[axis] = parts + 1
+    cuts = torch.arange(parts + 1, dtype=slope.dtype, device=slope.device) / parts
+    ends = (slope + cuts.reshape(shape) * twist).abs()
+    return torch.maximum(ends.narrow(axis, 0, parts), ends.narrow(axis, 1, parts))
+
+
+def best_rate(found: Atoms) -> float:
+    """λ that makes the loss 1/λ + λ Σ E d²/24 smallest; 0 where nothing is lost."""
+    total = float((found.mass * found.squared).sum())
+    return math.sqrt(CELLS / total) if total > 0 else 0.0
+
+
+def shifted(found: Atoms, rate: float) -> Tensor:
+    """Y [n, P]; without a rate every atom at its cell's least corner."""
+    if rate:
+        return found.place - rate / CELLS * found.squared
+    return found.place - 2 * found.squared.sqrt()
+
+
+def spread(place: Tensor, mass: Tensor, step: float, size: int) -> tuple[Tensor, float]:
+    """Laws [n, size] of the atoms on a lattice, index k in place k mod size; and what is too low
+    for it."""
+    exact = (place / step).clamp_max(size // 2 - 2)
+    index = exact.floor()
+    low = index < -(size // 2)
+    lost = float(mass[low].sum())
+    mass = torch.where(low, 0.0, mass)
+    right = mass * ((exact - index) - 2.0**-40).clamp(0, 1)
+    where = index.long().remainder(size)
+    laws = torch.zeros(len(place), size, dtype=place.dtype, device=place.device)
+    laws.scatter_add_(-1, where, mass - right)
+    laws.scatter_add_(-1, (where + 1).remainder(size), right)
+    return laws, lost
+
+
+def others(beta: float, std: float, choice: Choice, size: int, device: torch.device) -> Tensor:
+    """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; 0 is none."""
+    k = torch.arange(size + 1, dtype=torch.float64, device=device) - size // 2
+    at = k * choice.step
+    below, positive = at.clamp_max(0), (at > 0).double()
+    # P(X < kΔ): the mass of [kΔ, (k+1)Δ) is put at kΔ.
+    before = torch.stack(
+        [
+            normal_tail((beta - at) / std) if std else (at > beta).double(),
+            (choice.rate * below).exp() if choice.rate else positive,
+            torch.where(at > 0, 1.0, normal_tail((-4 * choice.curb * below).sqrt()))
+            if choice.curb
+            else positive,
+        ]
+    )
+    return (before[:, 1:] - before[:, :-1]).roll(-(size // 2), -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """The law of a sum, cyclic [size], and what its transforms may be off by for any set of
+    indices."""
+
+    law: Tensor
+    error: float
+
+
+def convolved(laws: Tensor) -> Sum:
+    """Of independent terms with laws [n, size]."""
+    count, size = laws.shape
+    stages = TRANSFORM * UNIT * math.log2(size)
+    spectrum = torch.fft.rfft(laws).prod(0)
+    norms = float(torch.linalg.vector_norm(laws, dim=-1).sum())
+    off = 2 * stages * math.sqrt(size) * norms + 16 * count * UNIT
+    error = math.sqrt(size) * (off + 2 * stages) + 2 * size * UNIT
+    return Sum(torch.fft.irfft(spectrum, n=size), error)
+
+
+def noise_reach(terms: int, choice_noise: float, step: float) -> float:
+    """w with exp(-2w²/(n Δ²)) = h"""
+    return step * math.sqrt(terms * math.log(1 / choice_noise) / 2)
+
+
+def below(laws: Tensor, low: int, step: float, tilt: float) -> float:
+    """P(sum < low Δ) by Chernoff's bound of the laws, index k in place k mod size."""
+    size = laws.shape[-1]
+    k = torch.arange(size, dtype=laws.dtype, device=laws.device)
+    at = torch.where(k < size // 2, k, k - size) * step
+    logs = (laws @ (-tilt * at).exp()).log()
+    return math.exp(min(float(logs.sum()) + tilt * low * step, 0.0)) * (1 + 2.0**-30)

@@ -1,0 +1,132 @@
+"""Laws against brute force: thousands of tiny networks, and the traps that have caught others."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from bnncert import Problem, ball, half_space, mlp
+from bnncert.laws.head import has_form
+from bnncert.laws.proof import prove_laws
+from bnncert.laws.upper import refute_by_laws
+from bnncert.model.specification import class_robust
+from bnncert.posteriors.independent import Normal
+from scenarios import gaussian, normal, uniform, vector
+from truth import assert_below_truth
+
+WIDTHS = (1, 2, 3, 5, 8)
+STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
+
+
+def tiny(seed: int) -> Problem:
+    """One hidden layer of 1 to 8 neurons, σ up to 3, signed, zero or positive centres."""
+    choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    inputs, outputs = choose.randint(1, 3), choose.randint(2, 3)
+    network = mlp(inputs, choose.choice(WIDTHS), outputs)
+    size = network.size
+    std = choose.choice(STDS) * uniform(size, generator=generator)
+    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
+    mean = choose.choice((0.3, 1.0, 2.0)) * gaussian(size, generator=generator)
+    center = choose.choice((0.0, 1.0)) * gaussian(2, inputs, generator=generator)
+    region = ball(center, choose.choice((0.0, 0.01, 0.1, 0.5)))
+    posterior = Normal(mean, std)
+    labels = network.forward(mean, center).argmax(-1)
+    return Problem(network, posterior, class_robust(region, labels, outputs))
+
+
+def never_above(seed: int) -> float:
+    problem = tiny(seed)
+    assert isinstance(problem.posterior, Normal)
+    lower = torch.tensor([law.bound for law in prove_laws(problem, problem.posterior)])
+    assert_below_truth(problem, lower.double(), seed)
+    return float(lower.sum())
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_never_above_the_truth(block: int) -> None:
+    """And not by giving nothing."""
+    assert sum(never_above(50 * block + k) for k in range(50)) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(100))
+def test_thousands_never_above_the_truth(block: int) -> None:
+    for k in range(100):
+        never_above(10_000 + 100 * block + k)
+
+
+def one(mean: list[float], std: list[float], offset: float = 0.0, eps: float = 0.0) -> Problem:
+    """y = v relu(w x + b) + β + offset > 0 near x = 1; weights w, b, v, β."""
+    region = ball(vector(1.0).reshape(1, 1), eps)
+    posterior = Normal(vector(*mean), vector(*std))
+    return Problem(mlp(1, 1, 1), posterior, half_space(region, vector(1.0), -offset))
+
+
+def bound(problem: Problem) -> float:
+    assert isinstance(problem.posterior, Normal)
+    (law,) = prove_laws(problem, problem.posterior)
+    return law.bound
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "offset", "truth"),
+    [
+        # Cells at their midpoints give .691.
+        ([1.0, 0.0, 0.0, 0.01], [1e-9, 0.0, 1.0, 0.0], 0.0, float(normal.cdf(0.01))),
+        # The noise of β, sampled on a coarse lattice of frequencies, vanishes: .99998.
+        ([0.0, 0.0, 0.0, 2.296], [0.0, 0.0, 0.0, 1.0], 0.0, float(normal.cdf(2.296))),
+        # A coarse inversion of an atom: relu(N(0, 1)) > .01 with .496, given as .715.
+        ([0.0, 0.0, 1.0, -0.01], [1.0, 0.0, 0.0, 0.0], 0.0, float(normal.sf(0.01))),
+        # The sign of z is 0 at the centre of a cell, in neither half.
+        ([0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], 0.0, 0.25),
+        # Ties are not safe.
+        ([0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], 0.0, 0.0),
+        ([1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], -1.0, 0.0),
+    ],
+)
+def test_known_answers_at_a_point(
+    mean: list[float], std: list[float], offset: float, truth: float
+) -> None:
+    """Never above, and near."""
+    found = bound(one(mean, std, offset))
+    assert truth - 0.08 <= found <= truth
+
+
+def test_signed_inputs_and_large_noise() -> None:
+    """With |c_j| left out bound S gave .9905 for .977: κ has the sign of c here."""
+    generator = torch.Generator().manual_seed(5)
+    for seed in range(20):
+        network = mlp(2, 2, 1)
+        mean = gaussian(network.size, generator=generator)
+        problem = Problem(
+            network,
+            Normal(mean, torch.full_like(mean, 1.0)),
+            half_space(ball(-3 * uniform(1, 2, generator=generator), 0.3), vector(1.0), -8.0),
+        )
+        assert_below_truth(problem, torch.tensor([bound(problem)]).double(), seed)
+
+
+def test_a_point_is_no_less_safe_than_a_ball() -> None:
+    found = [bound(one([1.0, 0.5, 1.0, 0.5], [0.3] * 4, eps=eps)) for eps in (0, 0.1, 0.3, 1.0)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 0.9 > found[-1]
+
+
+def test_what_laws_are_for() -> None:
+    assert has_form(mlp(2, 3, 1))
+    assert not has_form(mlp(2, 1))
+    assert not has_form(mlp(2, 3, 3, 1))
+
+
+def test_upper_bounds_hold() -> None:
+    """P_safe <= P(row > 0 at the point), by quadrature: v relu(z) + β with v = 1."""
+    problem = one([1.0, 0.0, 1.0, -0.5], [1.0, 0.0, 0.0, 0.0], eps=0.2)
+    assert isinstance(problem.posterior, Normal)
+    (found,) = refute_by_laws(problem, problem.posterior)
+    assert found is not None
+    truth = float(normal.cdf(1 - 0.5 / 0.8))  # w > .5/x at x = .8
+    assert truth <= found.upper <= truth + 0.06
+    assert math.isclose(float(found.point), 0.8, rel_tol=1e-6)

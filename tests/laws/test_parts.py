@@ -1,0 +1,93 @@
+"""The parts of a law: cells, spreading, sums, proxies, each against what it should be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
+from bnncert.laws.lattice import Choice, below, convolved, others, spread
+from bnncert.laws.remainder import proxy
+from scenarios import normal, vector
+
+CPU = torch.device("cpu")
+
+
+def test_cells_leave_nothing_out() -> None:
+    """No sliver is dropped: masses and what is beyond sum to 1, and the means to 0."""
+    found = cells(with_edge(base_edges(12), vector(-7.0, -0.3, 0.0, 6.49)), 5)
+    assert torch.allclose(
+        found.mass.sum((-1, -2)) + 2 * OUTSIDE, torch.ones(4).double(), atol=1e-12
+    )
+    width = found.edges[:, 1:] - found.edges[:, :-1]
+    means = found.edges[:, :-1, None] + width[..., None] * found.place
+    assert torch.allclose((found.mass * means).sum((-1, -2)), torch.zeros(4).double(), atol=1e-9)
+    assert bool((found.edges[1:3] == vector(-0.3, 0.0)[:, None]).any(-1).all())
+    assert bool(torch.isclose(found.corners.sum((-1, -2)), torch.ones(4).double()).all())
+
+
+def test_spreading_keeps_means_from_below() -> None:
+    place, mass = vector(-0.3, 0.1, 2.7, 1e9).reshape(1, -1), vector(0.2, 0.3, 0.4, 0.1)
+    laws, lost = spread(place, mass.reshape(1, -1), 0.5, 16)
+    at = torch.arange(16).double()
+    at = torch.where(at < 8, at, at - 16) * 0.5
+    assert lost == 0
+    assert math.isclose(float(laws.sum()), 1)
+    capped = (place.clamp_max(3.0) * mass).sum()
+    assert 0 <= float(capped - (laws * at).sum()) < 1e-9
+
+
+def test_what_is_too_low_is_lost() -> None:
+    laws, lost = spread(
+        vector(-100.0, 0.0).reshape(1, 2), vector(0.25, 0.75).reshape(1, 2), 1.0, 16
+    )
+    assert (lost, float(laws.sum())) == (0.25, 0.75)
+
+
+def test_wrapped_mass_counts_as_failed() -> None:
+    """Two atoms whose sum leaves the window above return in it from below."""
+    laws, _ = spread(vector(6.0, 6.0).reshape(2, 1), torch.ones(2, 1).double(), 1.0, 16)
+    total = convolved(laws)
+    assert float(total.law[12]) == pytest.approx(1)  # 12 is -4 too: at most 0 in [-8, 8)
+    assert below(laws, -8, 1.0, 1.0) < 1e-7
+
+
+def test_what_leaves_the_window_below_is_charged() -> None:
+    laws, _ = spread(vector(-6.0, -6.0).reshape(2, 1), torch.ones(2, 1).double(), 1.0, 16)
+    assert below(laws, -8, 1.0, 1.0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("step", [0.01, 0.5, 4.0])
+def test_other_laws_are_rounded_down(step: float) -> None:
+    """On lattices of any step: P(X <= x) is never below the truth."""
+    laws = others(0.3, 1.0, Choice(step, 0, 2.0, 0.25, 0.01, 1.0), 4096, CPU)
+    for x in (-2.0, -0.5, 0.0, 0.4):
+        index = math.floor(x / step)
+        sums = laws.roll(2048, -1)[:, : index + 2049].sum(-1).tolist()
+        truth = [
+            float(normal.cdf(x - 0.3)),
+            math.exp(2.0 * min(x, 0)),
+            1.0 if x >= 0 else float(normal.sf(math.sqrt(-x))),
+        ]
+        assert all(
+            found >= true - 1e-3 * (step < 0.1) - 1e-12
+            for found, true in zip(sums, truth, strict=True)
+        )
+
+
+def test_proxies_hold_for_all_t() -> None:
+    """Also for rare values, whose E exp(tX) is largest far from 0."""
+    p = vector(0.5, 1e-2, 1e-6)
+    x = torch.stack([-p, 1 - p], -1)  # centred Bernoulli
+    found = proxy(x, torch.stack([1 - p, p], -1))
+    t = torch.linspace(-60, 60, 4001).double()
+    t = t[t != 0]
+    logs = torch.log(
+        ((torch.stack([1 - p, p], -1)[:, None]) * (t[:, None] * x[:, None]).exp()).sum(-1)
+    )
+    assert bool((2 * logs / t**2 <= found[:, None]).all())
+    exact = (1 - 2 * p[1:]) / (2 * torch.log((1 - p[1:]) / p[1:]))  # Kearns and Saul
+    assert bool((found[1:] <= 1.3 * exact).all())
+    assert float(found[0]) <= 0.27
