@@ -13,9 +13,11 @@ from bnncert.concentration.proof import known_before, prove
 from bnncert.concentration.refine import Limits, Refined, refine
 from bnncert.concentration.trace import Prefix
 from bnncert.concentration.upper import refute
+from bnncert.deep.search import improve
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Component, Proof, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
+from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
 from bnncert.laws.head import has_form
 from bnncert.laws.proof import prove_laws
@@ -109,6 +111,9 @@ class Concentration:
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
         if self.effort >= LAWS and isinstance(posterior, Normal) and has_form(problem.network):
             found = self._with_laws(problem, posterior, found)
+        if self.effort:
+            better = improve(problem, posterior, [one.proof for one in found])
+            found = [replace(one, proof=proof) for one, proof in zip(found, better, strict=True)]
         return found if self.upper else [replace(one, refutation=None) for one in found]
 
     def _refined(
@@ -202,7 +207,7 @@ class Concentration:
 class _Found:
     """What is known of one component for one input, and how many bounds it took."""
 
-    proof: Proof | Law
+    proof: Proof | Law | Deep
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False

@@ -21,6 +21,7 @@ from bnncert.concentration.proof import proofs_of, prove
 from bnncert.concentration.slopes import evaluate
 from bnncert.concentration.tails import row_failures
 from bnncert.concentration.trace import has_random_head, trace
+from bnncert.deep.search import improve
 from bnncert.evidence.concentration import Proof, Refutation
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
@@ -69,7 +70,8 @@ def _refute(
     at_points = Specification(
         ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen)
     )
-    proofs = prove(Problem(problem.network, posterior, at_points), posterior, effort=0)
+    there = Problem(problem.network, posterior, at_points)
+    proofs = improve(there, posterior, prove(there, posterior, effort=0))
     stored = points.cpu()
     names = rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
 from bnncert.evidence.laws import LAW, Law, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
 
@@ -104,7 +105,7 @@ class Refutation:
     upper: float
     point: Tensor
     row: int
-    proof: Proof | Law
+    proof: Proof | Law | Deep
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,7 @@ class Component:
     """A component of the posterior, its weight and what is proved of it."""
 
     weight: float
-    lower: Proof | Law
+    lower: Proof | Law | Deep
     upper: Refutation | None
 
 
@@ -128,11 +129,11 @@ def write(found: Concentration) -> Written:
     entries = []
     for c, component in enumerate(found.components):
         entry: dict[str, Any] = {WEIGHT: component.weight.hex()}
-        entry[LOWER] = _write_divided(component.lower, f"c{c}.", tensors)
+        entry[LOWER] = _write_proof(component.lower, f"c{c}.", tensors)
         entry[UPPER] = None
         if component.upper is not None:
             tensors[f"c{c}.{POINT}"] = component.upper.point.clone()
-            failure = _write_divided(component.upper.proof, f"c{c}.{UPPER}.", tensors)
+            failure = _write_proof(component.upper.proof, f"c{c}.{UPPER}.", tensors)
             entry[UPPER] = {ROW: component.upper.row, FAILURE: failure}
         entries.append(entry)
     return Written(KIND, {COMPONENTS: entries}, tensors)
@@ -141,14 +142,30 @@ def write(found: Concentration) -> Written:
 def read(value: Any, tensors: Tensors) -> Concentration:
     components = []
     for c, entry in enumerate(value[COMPONENTS]):
-        lower = _read_either(entry[LOWER], f"c{c}.", tensors)
+        lower = _read_proof(entry[LOWER], f"c{c}.", tensors)
         upper = None
         if entry[UPPER]:
-            proof = _read_either(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
+            proof = _read_proof(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
             point = tensors[f"c{c}.{POINT}"]
             upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
         components.append(Component(float.fromhex(entry[WEIGHT]), lower, upper))
     return Concentration(tuple(components))
+
+
+def _write_proof(
+    proof: Proof | Law | Deep, prefix: str, tensors: dict[str, Tensor]
+) -> dict[str, Any]:
+    if isinstance(proof, Deep):
+        return write_deep(proof, prefix, tensors)
+    if isinstance(proof, Law):
+        return write_law(proof, prefix, tensors)
+    return _write_divided(proof, prefix, tensors)
+
+
+def _read_proof(value: Any, prefix: str, tensors: Tensors) -> Proof | Law | Deep:
+    if DEEP in value:
+        return read_deep(value, prefix, tensors)
+    return (read_law if LAW in value else _read_divided)(value, prefix, tensors)
 
 
 def write_slopes(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -173,9 +190,7 @@ def read_slopes(value: Any, prefix: str, tensors: Tensors) -> Proof:
     return replace(proof, **{name: value.get(name, False) for name in STATED})
 
 
-def _write_divided(proof: Proof | Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    if isinstance(proof, Law):
-        return write_law(proof, prefix, tensors)
+def _write_divided(proof: Proof, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     stated: dict[str, Any] = {PROBABILITY: proof.bound.hex()}
     if proof.cut is not None:
         halves = {BELOW: proof.cut.below, ABOVE: proof.cut.above}
@@ -192,11 +207,6 @@ def _write_divided(proof: Proof | Law, prefix: str, tensors: dict[str, Tensor]) 
         for row, tree in sorted(proof.trees.items())
     ]
     return stated
-
-
-def _read_either(value: Any, prefix: str, tensors: Tensors) -> Proof | Law:
-    read = read_law if LAW in value else _read_divided
-    return read(value, prefix, tensors)
 
 
 def _read_divided(value: Any, prefix: str, tensors: Tensors) -> Proof:

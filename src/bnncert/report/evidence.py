@@ -11,6 +11,7 @@ from bnncert.evidence import boxes, concentration, networks
 from bnncert.evidence.boxes import Boxes, Growth
 from bnncert.evidence.certificate import Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Refutation
+from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.written import Tensors
@@ -107,7 +108,7 @@ def _concentration(value: Any, tensors: Tensors) -> list[str]:
     return words
 
 
-def _lower(proof: Proof | Law) -> str:
+def _lower(proof: Proof | Law | Deep) -> str:
     if not proof.bound > 0:
         return "No lower bound above 0 was found."
     if isinstance(proof, Law):
@@ -115,6 +116,11 @@ def _lower(proof: Proof | Law) -> str:
             f"By the laws of the output rows, neuron by neuron, all of them are positive on the "
             f"whole region with probability at least {proof.bound!r}: {len(proof.numbers)} rows on "
             f"a lattice of {proof.size} points."
+        )
+    if isinstance(proof, Deep):
+        return (
+            f"With probability at least {proof.bound!r} every output row is positive at the input, "
+            "by exponential moments of both hidden layers."
         )
     if proof.cut is not None:
         return (

@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.deep.rows import Deep, deep_failure
+from bnncert_check.deep.rows import laws as deep_laws
+from bnncert_check.evidence.deep import read_deep
 from bnncert_check.evidence.laws import is_law, read_law
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
@@ -35,14 +38,14 @@ class Refutation:
 
     row: int
     point: Array
-    proof: Proof | Law
+    proof: Proof | Law | Deep
 
 
 @dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
-    lower: Divided | Law
+    lower: Divided | Law | Deep
     upper: Refutation | None
 
 
@@ -70,7 +73,11 @@ class Concentration:
 
 
 def _failure(
-    found: Divided | Law, question: Question, region: Region, model: Model, posterior: Posterior
+    found: Divided | Law | Deep,
+    question: Question,
+    region: Region,
+    model: Model,
+    posterior: Posterior,
 ) -> arb:
     """Of the rows on the region: by one proof, or on its two parts beyond and before a cut, which
     share the cut.
@@ -79,13 +86,28 @@ def _failure(
     """
     if region.is_empty:
         return arb(0)
-    if isinstance(found, Law):
-        return laws.failure(model, posterior, region, question.rows, question.offsets, found)
-    if isinstance(found, Proof):
-        return failure(model, posterior, region, question.rows, question.offsets, found)
+    if not isinstance(found, Cut):
+        return _of_rows(found, model, posterior, region, question.rows, question.offsets)
     below, above = _halves(found, region)
     first = _failure(found.below, question, below, model, posterior)
     return first + _failure(found.above, question, above, model, posterior)
+
+
+def _of_rows(
+    found: Proof | Law | Deep,
+    model: Model,
+    posterior: Posterior,
+    region: Region,
+    rows: Array,
+    offsets: Array,
+) -> arb:
+    if isinstance(found, Law):
+        return laws.failure(model, posterior, region, rows, offsets, found)
+    if isinstance(found, Proof):
+        return failure(model, posterior, region, rows, offsets, found)
+    if not (region.lower == region.upper).all():
+        raise CannotCheck("unsupported", "a proof for two layers speaks of a point alone")
+    return deep_failure(deep_laws(model.network, posterior, region.lower), rows, offsets, found)
 
 
 def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
@@ -100,10 +122,7 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
     point, row = require_point(found.point, question), slice(found.row, found.row + 1)
     rows, offsets = -question.rows[row], -question.offsets[row]
-    if isinstance(found.proof, Law):
-        failing = laws.failure(model, posterior, point, rows, offsets, found.proof)
-    else:
-        failing = failure(model, posterior, point, rows, offsets, found.proof)
+    failing = _of_rows(found.proof, model, posterior, point, rows, offsets)
     return arb(min(upper_float(failing), 1.0))
 
 
@@ -128,21 +147,27 @@ def _part(
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
     asked = Asked(model, component.posterior, len(question.rows), tensors)
-    lower = _either(entry["lower"], f"c{i}.", asked, read_divided)
+    lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
     if entry["upper"] is None:
         return Part(lower, None)
     upper = members(entry["upper"], f"the upper bound of component {i}", ("row", "failure"))
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
     one = replace(asked, rows=1)
-    proof = _either(upper["failure"], f"c{i}.upper.", one, read_probability)
+    proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
     return Part(lower, Refutation(row, point, proof))
 
 
-def _either(
+def _read(
     value: Any, prefix: str, asked: Asked, read: Callable[[Any, str, Asked], Found]
-) -> Found | Law:
+) -> Found | Law | Deep:
+    if _is_deep(value):
+        return read_deep(value, prefix, asked)
     return read_law(value, prefix, asked) if is_law(value) else read(value, prefix, asked)
+
+
+def _is_deep(value: Any) -> bool:
+    return type(value) is dict and "two_layers" in value
 
 
 def require_weight(value: Any, component: Component, i: int) -> None:

@@ -1,0 +1,253 @@
+"""Two hidden layers: moments, majorants, expectations and whole bounds whose truth is known.
+
+Choices are made here by the simplest means: the checker must refuse false ones, and what it makes
+of true ones is never below the truth.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import mpmath
+import numpy as np
+from flint import arb, arb_mat
+
+from mutants.fresh import chain
+from mutants.outcomes import Checker, never, never_above
+
+SIZE = 200_000  # of samples, whose shares are taken five standard errors down
+
+
+def deep(checker: Checker) -> None:
+    for check in (moments, exponentials, ratios, rectangles, positive, expectations, rows):
+        check(checker)
+
+
+def moments(checker: Checker) -> None:
+    """E[exp(ah + bh²/2); h <= H], also where b is too steep to be integrated as it is."""
+    for m, a, b, cap in ((0.0, 0.5, 0.1, 3.0), (-2.0, 1.0, 0.9, 2.5), (1.0, -2.0, -1.0, 0.0)):
+        z = checker.deep.rectified.Gaussian(arb(m), arb(1))
+        found = checker.deep.rectified.moment(z, arb(a), arb(b), arb(cap))
+        inside = mpmath.quad(
+            lambda t, a=a, b=b, m=m: mpmath.exp(a * t + b * t * t / 2) * mpmath.npdf(t, m, 1),
+            [0, cap],
+        )
+        exact = mpmath.ncdf(-m) + inside
+        never_above(exact * (1 - mpmath.mpf(10) ** -12), float(found), "a moment")
+    nothing = checker.deep.rectified.between(arb(2), arb(3))
+    never_above(mpmath.ncdf(3) - mpmath.ncdf(2), float(nothing) * (1 + 1e-14), "between")
+
+
+def exponentials(checker: Checker) -> None:
+    part = checker.deep.majorants
+    x = np.concatenate([np.linspace(-700, 700, 801), np.linspace(-1, 1, 400), [-800.0]])
+    pairs = zip(x.tolist(), part.exp_up(x).tolist(), part.exp_down(x).tolist(), strict=True)
+    for value, above, below in pairs:
+        never_above(mpmath.exp(value), above, "exp")
+        never_above(below, mpmath.exp(value), "exp")
+    never(bool(np.isfinite(part.exp_up(np.array([800.0]))).any()), "exp(800)")
+
+
+def exact_factor(m: float, t: float, b: float, c: float, ceiling: float) -> mpmath.mpf:
+    s = mpmath.sqrt(t)
+    top = min(ceiling, max(m, 0) + 14 * s + abs(b) * t)
+    inside = mpmath.quad(
+        lambda z: mpmath.exp(b * z + c * z * z / 2) * mpmath.npdf(z, m, s),
+        [top * k / 8 for k in range(9)],
+    )
+    return mpmath.ncdf(-m / s) + (inside if top > 0 else 0)
+
+
+@cache
+def factors() -> list[tuple[tuple[float, ...], mpmath.mpf]]:
+    generator = np.random.default_rng(0)
+    found = []
+    for n in range(10):
+        m, t = float(generator.uniform(-12, 12)), float(generator.uniform(0.2, 6))
+        b, ceiling = float(generator.normal()), [np.inf, 3.0][n % 2]
+        c = float(generator.uniform(0, 0.1)) if n % 2 == 0 else 0.0
+        found.append(((m, t, b, c, ceiling), exact_factor(m, t, b, c, ceiling)))
+    far = (-30.0, 1.0, 3.0, 0.0, np.inf)  # far out, where a tail is below the table
+    return [*found, (far, exact_factor(*far))]
+
+
+def ratios(checker: Checker) -> None:
+    part = checker.deep.majorants
+    for (m, t, b, c, ceiling), exact in factors():
+        own = part.Factors(*(np.array([value]) for value in (b, c, ceiling)))
+        over = part.Majorants(*(np.array([value]) for value in (0.3, 0.2, -0.1, 0.05)))
+        quadratic = 0.3 + 0.2 * m - 0.1 * t / 2 + 0.05 * m * m / 2
+        found = part.ratio_up(own, over, np.array([m]), np.array([t]))[0]
+        never_above(exact * mpmath.exp(-quadratic), found, "a factor")
+    tail = part.Factors(*(np.array([v]) for v in (0.0, 0.0, 2.0)), tail=True)
+    flat = part.Majorants(*(np.zeros(1) for _ in range(4)))
+    found = part.ratio_up(tail, flat, np.array([1.0]), np.array([4.0]))[0]
+    never_above(mpmath.ncdf(-0.5), found, "a tail")
+
+
+def rectangles(checker: Checker) -> None:
+    """Majorants that touch at every corner of the first cells and are false between them."""
+    part = checker.deep.majorants
+    along, across = part.FIRST
+    wide = 0.05 * along
+    for b, near, far, low, high in (
+        (-4.0, 0.01, 0.01, -wide, wide),  # a kink that is smoothed little: bent along m
+        (0.0, 0.01, 0.01 * 4**across, 2.0, 2.0),  # P(z > 2) alone: bent along T
+    ):
+        tail = far > near
+        ceiling = np.array([3.0]) if tail else np.array([np.inf])
+        own = part.Factors(np.array([b]), np.zeros(1), ceiling, tail=tail)
+        ends = np.array([[low, high, near, far]])
+        found = part.hold(own, ends, _touching(part, own, low, high, near, far))
+        never(bool(found.any()), "a majorant that holds at corners alone")
+    own = part.Factors(np.ones(1), np.zeros(1), np.full(1, np.inf))
+    flat = part.Majorants(np.array([1.0]), *(np.zeros(1) for _ in range(3)))
+    never(bool(part.hold(own, np.array([[-3.0, 3.0, 1.0, 2.0]]), flat).any()), "a low majorant")
+    broken = part.Majorants(np.array([1e308]), np.array([1e308]), np.zeros(1), np.zeros(1))
+    never(bool(part.hold(own, np.array([[-3.0, 3.0, 1.0, 2.0]]), broken).any()), "NaN")
+
+
+def _touching(part: Any, own: Any, low: float, high: float, near: float, far: float) -> Any:
+    """A line above log G at the nodes of the first cells, with room of 1e-9."""
+    along, across = part.FIRST
+    m = np.linspace(low, high, along + 1)
+    t = near * (far / near) ** np.linspace(0, 1, across + 1)
+    flat = part.Majorants(*(np.zeros(1) for _ in range(4)))
+    grid = np.stack(np.meshgrid(m, t), -1).reshape(-1, 2)
+    at = [float(part.ratio_up(own, flat, g[:1], g[1:])[0]) for g in grid]
+    values = np.log(np.maximum(at, 1e-300))
+    middle = len(m) // 2
+    slope = (values[middle] - values[middle - 1]) / (m[1] - m[0]) if high > low else 0.0
+    spread = 2 * (values[-1] - values[-1 - len(m)]) / (t[-1] - t[-2]) if far > near else 0.0
+    level = float((values - slope * grid[:, 0] - spread * grid[:, 1] / 2).max()) + 1e-9
+    return part.Majorants(*(np.array([float(v)]) for v in (level, slope, spread, 0.0)))
+
+
+def positive(checker: Checker) -> None:
+    part = checker.deep.products
+    for bad in ([[1, 2], [2, 1]], [[1, 1], [1, 1]], [[arb(1, 2), 0], [0, 1]]):
+        never(part.is_positive(arb_mat(bad)), f"{bad} is positive")
+    exact = 1 - 2.0**-53  # the least eigenvalue is 0 after what rounding may take
+    never(part.is_positive(arb_mat([[1, exact], [exact, arb(1) - arb(2) ** -52]])), "rounded")
+
+
+def expectations(checker: Checker) -> None:
+    """E exp(½ s (Σ h - n h⁰)²) of neurons that are all tied, by sampling sums of a lattice."""
+    part, gaussian = checker.deep.products, checker.deep.rectified.Gaussian
+    for size, mean, cap, strength, center in (
+        (1, 0.5, 3.0, 0.3, 0.7),
+        (2, 0.5, 3.0, 0.2, 0.7),
+        (50, -3.0, 1.01, (0.7 / 1.01) ** 2, 0.0),
+        (8, 0.0, 3.0, 0.1, 0.4),
+    ):
+        zero = [arb(0)] * size
+        tied = arb_mat([[strength] * size] * size)
+        own = part.Exponent(zero, zero, np.full(size, center), tied)
+        exact = _tied(size, mean, cap, strength, center)
+        z = [gaussian(arb(mean), arb(1))] * size
+        for curvature in (0.0, 0.5 / (size * strength), 3 / (size * strength)):
+            for power in (1.0, size * (1 + 1e-6)):
+                bent = np.full(size, curvature)
+                found = float(part.expectation(z, np.full(size, cap), own, bent, power))
+                never(found < exact * (1 - 1e-9), f"an expectation of {size}")
+
+
+@cache
+def _tied(size: int, mean: float, cap: float, strength: float, center: float) -> float:
+    """From below: cells of h's law count as their nearer ends, seen from the centre of the sum."""
+    grid = np.linspace(0, cap, 202)
+    one = np.diff([float(mpmath.ncdf(x - mean)) for x in grid])
+    one[0] += float(mpmath.ncdf(-mean))
+    law = np.ones(1)
+    for _ in range(size):
+        law = np.convolve(law, one)
+    low = np.arange(len(law)) * (cap / 201) - size * center
+    high = low + size * cap / 201
+    near = np.where(low > 0, low, np.where(high < 0, high, 0))
+    return float((law * np.exp(strength * near**2 / 2)).sum())
+
+
+# Of 1-1-1-1 networks at x = 1: means and deviations of W0, b0, W1, b1, W2, b2; caps; ends; ceiling.
+LOUD, WIDE = (0, 1, 0, 0.1, 0, 0.1), (-0.2, 9, 0.005, 1)
+NETWORKS = (
+    ("β alone", (0, 0, 0, 0, 0, 1), (0, 1, 0, 0.1, 0, 1), 9, WIDE, None),
+    ("a low cap", (0, 1, 1, 0, -1, 1), LOUD, 0.5, WIDE, None),
+    ("a low end", (0, 1, 1, 0, -1, 1), LOUD, 9, (-0.2, 0.2, 0.005, 1), None),
+    ("a high end", (0, 1, 1, 0, 1, -0.5), LOUD, 9, (1, 9, 0.005, 1), None),
+    ("little noise", (0, 2, 0, 0, -1, 1), (0, 1, 1, 0.1, 0, 0.1), 9, (-0.2, 0.2, 0.005, 0.1), None),
+    ("a ceiling", (0, 1, 1, 0, -1, 1), LOUD, 9, WIDE, 0.2),
+    ("a noisy weight", (0, 1, 1, 0, 0, 1), (0, 1, 0, 0.1, 1, 0.1), 9, (-0.2, 5, 0.005, 0.1), None),
+    ("a negative weight", (0, 0, 1, 0, -1, 1), LOUD, 9, WIDE, None),
+)
+TILTS = np.array([[40.0, 3.0, 40.0, 3.0]])
+SCALES = (0.5, 1.0, 3.0, 6.0)
+
+
+@cache
+def _share(index: int) -> float:
+    """P(M <= 0) less five standard errors."""
+    _, mean, deviation, *_ = NETWORKS[index]
+    generator = np.random.default_rng(index)
+    w = np.array(mean) + np.array(deviation) * generator.normal(size=(SIZE, 6))
+    h = np.maximum(w[:, 0] + w[:, 1], 0)
+    m = w[:, 4] * np.maximum(w[:, 2] * h + w[:, 3], 0) + w[:, 5]
+    p = float((m <= 0).mean())
+    return p - 5 * (p * (1 - p) / SIZE) ** 0.5
+
+
+def rows(checker: Checker) -> None:
+    """Whole bounds: with ends and caps too narrow to be free, at several λ."""
+    for index, (name, mean, deviation, cap, ends, ceiling) in enumerate(NETWORKS):
+        for scale in SCALES:
+            failing = _failure(checker, mean, deviation, cap, ends, ceiling, scale)
+            never(failing < _share(index), f"{name} at λ = {scale}")
+
+
+def _failure(
+    checker: Checker, mean: Any, deviation: Any, cap: float, ends: Any, ceiling: Any, scale: float
+) -> float:
+    part = checker.deep.rows
+    dense = [checker.weighted.Dense(1, 1, True, 2 * i, 2 * i) for i in range(3)]
+    relu = [checker.layers.Activation("ReLU", None, 1, i) for i in (1, 3)]
+    network = chain(checker, (1,), (dense[0], relu[0], dense[1], relu[1], dense[2]))
+    fields = {"mean": np.array(mean, float), "std": np.array(deviation, float)}
+    found = part.laws(network, checker.model.Posterior("normal", fields), np.array([1.0]))
+    square = scale**2 * deviation[4] ** 2
+    level, bend = _least(ends, -scale * mean[4], square, ceiling)
+    chosen = part.Deep(
+        np.array([float(cap)]),
+        np.array([ends], float),
+        TILTS,
+        np.array([], np.int64) if ceiling is None else np.array([0]),
+        np.array([] if ceiling is None else [ceiling]),
+        np.array([[0.01, 0.0, 0.0]][: 0 if ceiling is None else 1]).reshape(-1, 3),
+        np.array([scale]),
+        np.array([[[level, *bend]]]),
+        np.array([[0.8]]),
+        np.array([[0.1]]),
+        np.array([1.001]),
+    )
+    failing = part.deep_failure(found, np.array([[1.0]]), np.array([0.0]), chosen)
+    return float(failing)
+
+
+@cache
+def _least(
+    ends: tuple[float, ...], b: float, c: float, ceiling: float | None
+) -> tuple[float, tuple[float, ...]]:
+    """A majorant: flat where the factor falls or the ends are near, else along its growth."""
+    if ceiling is not None:
+        b, c = b + c * ceiling / 2, 0.0
+    low, high, near, far = ends
+    narrow = high < 1 or c > 0
+    slope, spread = (0.0, 0.0) if narrow else (max(b, 0.0), max(b, 0.0) ** 2)
+    top, z = 0.0, np.linspace(0, 60, 12001)
+    for m in np.linspace(low, high, 25):
+        for t in (near, far):
+            root = (2 * np.pi * t) ** 0.5
+            density = np.exp(np.minimum(b * z + c * z * z / 2 - (z - m) ** 2 / 2 / t, 500)) / root
+            off = float(mpmath.ncdf(-m / t**0.5))
+            value = float(np.log(density.sum() * (z[1] - z[0]) + off))
+            top = max(top, value - slope * m - spread * t / 2)
+    return top + 0.1, (slope, spread, 0.0)

@@ -1,0 +1,1 @@
+"""Two hidden layers at a point: exponential moments of output rows."""
