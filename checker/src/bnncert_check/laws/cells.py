@@ -13,7 +13,6 @@ from bnncert_check.laws.exponentials import DENSITY, density, signed_tails_up
 from bnncert_check.tails import normal_tail, normal_tails_down
 
 REACH = 6.5  # standard deviations that cells cover; what lies beyond is charged
-BESIDE = 0.05  # no edge is put nearer to the ends
 FLAT = 3.0  # variance of the normal law whose quantiles are the edges
 
 
@@ -68,12 +67,12 @@ def base_edges(count: int) -> Array:
 
 
 def with_edge(edges: Array, at: Array) -> Array:
-    """The edges with the nearest inner one moved to `at` [...], where that is well inside."""
+    """The edges with the nearest inner one moved to `at` [...], where that is inside."""
     moved = np.broadcast_to(edges, (*at.shape, len(edges))).copy()
     nearest = np.abs(moved[..., 1:-1] - np.where(np.isfinite(at), at, 0.0)[..., None]).argmin(-1)
     index = nearest[..., None] + 1
     kept = np.take_along_axis(moved, index, -1)
-    inside = (np.abs(at) < REACH - BESIDE)[..., None]
+    inside = (np.abs(at) < REACH)[..., None]
     np.put_along_axis(moved, index, np.where(inside, at[..., None], kept), -1)
     return moved
 

@@ -23,6 +23,7 @@ SQUARE, FLOOR = 1.06, 0.56  # k and b*/θ: E|max(b, b*) h + y| <= ½ (((2/π) b�
 CLIP = 2.5  # standard deviations to which A and B follow u and u(z - m)
 SLOPES = 8  # equal steps of the slopes that are tried
 OF_ROWS = ("v", "s", "v_size", "beta", "beta_std", "beta_size")
+UNDERFLOW = 2.0**-500  # of a sum or a root of what was too small for a float, generously
 SAME = 2.0**-30  # losses that differ by less, of what is summed, count as equal
 
 
@@ -172,7 +173,7 @@ def corners(
     value -= np.abs(u - a) * _neurons(rows.radius @ np.abs(rows.weight))
     away = np.abs(u * (z - _neurons(rows.mean)) - b)
     value -= away * _neurons(rows.radius @ np.abs(rows.kappa))
-    value -= rows.slack * _six(_magnitude(rows, found))
+    value -= rows.slack * _six(_magnitude(rows, found)) + UNDERFLOW
     squared = _neurons(rows.squared) * np.where(positive, u**2, v**2)
     return value, squared * (1 + rows.slack)
 

@@ -54,6 +54,8 @@ class Ends:
 
 def failing(value: Array, squared: Array, at: Grid, choice: Choice, size: int, ends: Ends) -> arb:
     """Of one row, whose T and (a p̄)² at the corners are [n, K, L, 2, 2]."""
+    if not choice.curb and squared.any():
+        return arb(1)  # nothing stands for L g
     terms, lost = _terms(value - up(choice.curb * squared), at, choice, size)
     rest, missing = _others(ends, choice, size)
     laws = np.concatenate([terms, rest])
@@ -121,7 +123,7 @@ def _spread(place: Array, mass: Array, step: float, size: int) -> tuple[Array, f
     low = index < -(size // 2)
     lost = float(up(mass[low].sum() * (1 + ROUNDING)))
     mass = np.where(low, 0.0, mass)
-    right = mass * np.maximum(exact - index - ROUNDING, 0.0)
+    right = mass * np.maximum(exact - index - (ROUNDING + size * UNIT), 0.0)
     where = (np.where(low, 0, index) % size).astype(np.int64)
     start = (np.arange(len(place)) * size)[:, None]
     count = len(place) * size

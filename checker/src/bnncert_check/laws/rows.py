@@ -11,6 +11,7 @@ from bnncert_check.arithmetic import UNIT, Array, up
 from bnncert_check.laws.cells import base_edges, cells, outside, with_edge
 from bnncert_check.laws.corners import (
     SQUARE,
+    UNDERFLOW,
     Grid,
     Margins,
     References,
@@ -27,6 +28,8 @@ from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
 from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Dense
+
+LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ def require_form(model: Model, posterior: Posterior) -> tuple[Dense, Dense]:
     layers, chain = model.layers, tuple((k,) for k in range(len(model.layers)))
     if posterior.family == "normal" and len(layers) == 3 and model.network.reads == chain:
         hidden, between, last = layers
-        relu = isinstance(between, Activation) and between.traits.flat_below
+        # By name: others are flat below 0 too, and are no ReLU above it.
+        relu = isinstance(between, Activation) and between.kind == "ReLU"
         if isinstance(hidden, Dense) and relu and isinstance(last, Dense):
             return hidden, last
     raise CannotCheck(
@@ -65,8 +69,22 @@ def failure(
     beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
     moving = region.upper > region.lower
     theta, y = law.theta[:, moving], law.y[:, moving]
+    center, width = (region.lower + region.upper) / 2, region.upper - region.lower
+    _require_scale(posterior, (center, width, rows, theta), (offsets, y))
     parts = (_row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(rows)))
     return sum(parts, beyond)
+
+
+def _require_scale(
+    posterior: Posterior, factors: tuple[Array, ...], others: tuple[Array, ...]
+) -> None:
+    """Squares of smaller factors would be 0 and count as certain. Means and what else is summed may
+    be as small as they like: what they lose is below UNDERFLOW."""
+    factors = (posterior.fields["std"], *factors)
+    small = any(((x != 0) & (np.abs(x) < LEAST)).any() for x in factors)
+    every = (posterior.fields["mean"], *factors, *others)
+    if small or not all((np.abs(x) <= MOST).all() for x in every):
+        raise CannotCheck("unsupported", "laws are for numbers from 2^-120 to 2^100, and for 0")
 
 
 def _row(own: Margins, theta: Array, y: Array, law: Law, row: int) -> arb:
@@ -79,7 +97,7 @@ def _row(own: Margins, theta: Array, y: Array, law: Law, row: int) -> arb:
     if len(own.radius):
         chosen = law.remainders[row : row + 1]
         least, chance = least + remainders(own, found, at, a, b, chosen), arb(float(chosen[0, 2]))
-    beta = own.beta - own.slack * own.beta_size
+    beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
     ends = Ends(float(beta[0]), float(own.beta_std[0]), float(up(least[0])))
     return failing(value[0], squared[0], at, law.choices[row], law.size, ends) + chance
 
@@ -130,5 +148,5 @@ def _grid(own: Margins, counts: tuple[int, int, int, int]) -> Grid:
 def _constants(own: Margins, found: References) -> Array:
     """K = ½ Σ_j r_j (θ_j - k (y⁰_j)²/θ_j), from above, [R]"""
     squares = SQUARE * found.y**2 / found.theta
-    rounding = own.slack * ((found.theta + squares) @ own.radius)
+    rounding = own.slack * ((found.theta + squares) @ own.radius) + UNDERFLOW
     return np.asarray(((found.theta - squares) @ own.radius) / 2 + rounding)
