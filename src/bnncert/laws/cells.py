@@ -13,7 +13,6 @@ from bnncert.numerics.tails import normal_tail
 REACH = 6.5  # standard deviations that cells cover; what lies beyond is charged
 FLAT = math.sqrt(3)  # quantiles of N(0, 3) make Σ mass·width² small for their number
 OUTSIDE = math.erfc(REACH / math.sqrt(2)) / 2  # on either side
-BESIDE = 0.05  # no edge is put nearer to the ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +45,9 @@ def base_edges(count: int) -> Tensor:
 
 
 def with_edge(edges: Tensor, at: Tensor) -> Tensor:
-    """The edges with the nearest inner one moved to `at` [...], where that is well inside."""
+    """The edges with the nearest inner one moved to `at` [...], where that is inside."""
     moved = edges.expand(*at.shape, -1).clone()
-    inside = at.abs() < REACH - BESIDE
+    inside = at.abs() < REACH
     nearest = (moved[..., 1:-1] - at.unsqueeze(-1)).abs().nan_to_num(math.inf).argmin(
         -1, keepdim=True
     ) + 1

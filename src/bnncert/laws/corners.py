@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from bnncert.laws.cells import REACH, Cells
-from bnncert.laws.head import Margins
+from bnncert.laws.head import UNDERFLOW, Margins
 from bnncert.numerics.tails import expected_magnitude
 
 SQUARE, FLOOR = 1.06, 0.56  # of the lemmas: E|max(b, b*) h + y| by squares of b and y
@@ -67,8 +67,9 @@ def references(rows: Margins, theta: Tensor, y: Tensor) -> References:
 
 def constant(rows: Margins, found: References) -> Tensor:
     """K = ½ Σ_j r_j (θ_j - k (y⁰_j)²/θ_j), [R]"""
-    each = found.theta - SQUARE * found.y**2 / found.theta
-    half: Tensor = (each @ rows.radius) / 2
+    squares = SQUARE * found.y**2 / found.theta
+    rounding = rows.slack * ((found.theta + squares) @ rows.radius) + UNDERFLOW
+    half: Tensor = ((found.theta - squares) @ rows.radius) / 2 + rounding
     return half
 
 
@@ -165,14 +166,14 @@ def corners(rows: Margins, found: References, at: Grid, alpha: Tensor) -> Corner
     value -= a * _six(found.along) + b * _six(found.along_kappa)
     value -= (u - a).abs() * size
     value -= (u * (z - _neurons(rows.mean)) - b).abs() * size_kappa
-    value -= rows.slack * _six(magnitude(rows, found))
+    value -= rows.slack * _six(magnitude(rows, found)) + UNDERFLOW
     squared = _neurons(rows.spread) * torch.where(positive, u**2, v**2)
     return Corners(value, a, b, squared)
 
 
 def magnitude(rows: Margins, found: References) -> Tensor:
     """More than all that is summed for T at a corner, [R, n]: roundings are a share of it."""
-    most = rows.v.abs() + REACH * rows.s
+    most = rows.v_size + REACH * rows.s
     turned = rows.radius @ (rows.weight.abs() + rows.kappa.abs() * rows.std)
     at_most = rows.size + REACH * (rows.std + 2 * turned + found.along_size) + rows.spread.sqrt()
     return most * (at_most + most * (found.curvature + found.lift + found.spread.sqrt()))

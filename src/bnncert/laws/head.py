@@ -21,6 +21,8 @@ from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
 
 FORM = (Dense, ReLU, Dense)
+LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
+UNDERFLOW = 2.0**-499  # of a sum or a root of what was too small for a float, generously
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,8 @@ class Margins:
 
     mean, std [n]: m and τ at the centre; v, s [R, n] and beta, beta_std [R]: the output's; radius
     [J]: of the inputs that move, and for these alone weight and variance [J, n], and kappa
-    κ_ij = σ_ij² c_j / τ_i²: w̄_ij = W̄_ij + κ_ij (z_i - m_i) follows z_i. size [n]: |W̄|·|c| + |b|.
+    κ_ij = σ_ij² c_j / τ_i²: w̄_ij = W̄_ij + κ_ij (z_i - m_i) follows z_i. size [n] and v_size [R, n]:
+    |W̄|·|c| + |b|, and the same for v. beta is from below.
     """
 
     mean: Tensor
@@ -51,6 +54,7 @@ class Margins:
     size: Tensor
     v: Tensor
     s: Tensor
+    v_size: Tensor
     beta: Tensor
     beta_std: Tensor
     radius: Tensor
@@ -68,7 +72,11 @@ class Margins:
     @property
     def slack(self) -> float:
         """What roundings may come to, in units of the magnitudes that are summed."""
-        return 128 * (self.inputs + 64) * UNIT
+        return _slack(self.inputs)
+
+
+def _slack(terms: int) -> float:
+    return 128 * (terms + 64) * UNIT
 
 
 def has_form(network: Network) -> bool:
@@ -106,17 +114,30 @@ def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
     squares = net.weight_std**2
     variance = center**2 @ squares + net.bias_std**2
     kappa = squares[moving] * center[moving].unsqueeze(1) / variance
+    terms = len(center) + rows.shape[-1]
+    beta_std = (rows**2 @ net.shift_std**2).sqrt()
+    beta_size = rows.abs() @ net.shift.abs() + offsets.abs() + 12 * beta_std
     return Margins(
         mean=center @ net.weight + net.bias,
         std=variance.sqrt(),
         size=center.abs() @ net.weight.abs() + net.bias.abs(),
         v=rows @ net.out.mT,
         s=(rows**2 @ (net.out_std**2).mT).sqrt(),
-        beta=rows @ net.shift + offsets,
-        beta_std=(rows**2 @ net.shift_std**2).sqrt(),
+        v_size=rows.abs() @ net.out.abs().mT,
+        beta=rows @ net.shift + offsets - (_slack(terms) * beta_size + UNDERFLOW),
+        beta_std=beta_std,
         radius=radius[moving],
         weight=net.weight[moving],
         variance=squares[moving],
         kappa=torch.where(variance > 0, kappa, 0.0),
-        inputs=len(center),
+        inputs=terms,
     )
+
+
+def in_scale(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> bool:
+    """Whether squares of all factors are floats; means, which are summed, may be smaller."""
+    spreads = (net.weight_std, net.bias_std, net.out_std, net.shift_std)
+    factors = (*spreads, (lower + upper) / 2, upper - lower, rows)
+    means = (net.weight, net.bias, net.out, net.shift, offsets)
+    small = any(bool(((x != 0) & (x.abs() < LEAST)).any()) for x in factors)
+    return not small and all(bool((x.abs() <= MOST).all()) for x in (*factors, *means))

@@ -27,7 +27,9 @@ from bnncert.numerics.tails import normal_tail
 CELLS = 24.0  # variance of what is in a cell, in units of 1/width²: λ²d²/24
 WIDE = 9.0  # standard deviations of the sum in the window, on either side
 NOISES = (1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)  # h
-TILTS = (1.0, 2.0, 4.0)  # of Chernoff's bound, in units of 1/standard deviation
+TILTS = (0.03, 0.1, 0.3, 1.0, 2.0, 4.0)  # of Chernoff's bound, in units of 1/standard deviation
+CHECKED = 2.0**-40  # of a mass: what a checker may find more, also where tails end for it
+LEAST_TAIL = math.erfc(12 / math.sqrt(2)) / 2
 TRANSFORM = 32.0  # units of rounding a stage of a fast Fourier transform, generously
 
 
@@ -113,14 +115,20 @@ def others(beta: float, std: float, choice: Choice, size: int, device: torch.dev
     # P(X < kΔ): the mass of [kΔ, (k+1)Δ) is put at kΔ.
     before = torch.stack(
         [
-            normal_tail((beta - at) / std) if std else (at > beta).double(),
+            normal_tail((beta - at) / std).clamp_min(LEAST_TAIL) if std else (at > beta).double(),
             (choice.rate * below).exp() if choice.rate else positive,
-            torch.where(at > 0, 1.0, normal_tail((-4 * choice.curb * below).sqrt()))
+            torch.where(at > 0, 1.0, _curbed(choice.curb, below))
             if choice.curb
             else positive,
         ]
     )
-    return (before[:, 1:] - before[:, :-1]).roll(-(size // 2), -1)
+    masses = before[:, 1:] - before[:, :-1] + CHECKED * before[:, 1:]
+    return masses.roll(-(size // 2), -1)
+
+
+def _curbed(curb: float, at: Tensor) -> Tensor:
+    """P(-(g⁺)²/4κ' < at), at <= 0"""
+    return normal_tail((-4 * curb * at).sqrt()).clamp_min(LEAST_TAIL)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 from bnncert.evidence.laws import Law
 from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
 from bnncert.laws.corners import Grid, References, constant, corners, grid, references, slopes
-from bnncert.laws.head import Head, Margins, head, margins
+from bnncert.laws.head import Head, Margins, head, in_scale, margins
 from bnncert.laws.lattice import (
     NOISES,
     TILTS,
@@ -81,6 +81,8 @@ def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tenso
     ]
     beyond = 2 * OUTSIDE * len(own.mean) * (1 + len(each)) * (1 + SPARE)
     failing = (math.fsum(failure for failure, _, _ in each) + beyond) * (1 + SPARE)
+    if not in_scale(net, lower, upper, rows, offsets):
+        failing = 1.0
     theta, y = (_on_all(x, upper > lower) for x in (found.theta, found.y))
     return Law(
         max(0.0, 1 - failing),
