@@ -26,7 +26,8 @@ def deep(checker: Checker) -> None:
 
 def moments(checker: Checker) -> None:
     """E[exp(ah + bh²/2); h <= H], also where b is too steep to be integrated as it is."""
-    for m, a, b, cap in ((0.0, 0.5, 0.1, 3.0), (-2.0, 1.0, 0.9, 2.5), (1.0, -2.0, -1.0, 0.0)):
+    settings = [(0.0, 0.5, 0.1, 3.0), (2.0, 0.0, 0.9, 2.5), (1.0, 0.5, 0.3, 3.0)]
+    for m, a, b, cap in (*settings, (-2.0, 1.0, 0.9, 2.5), (1.0, -2.0, -1.0, 0.0)):
         z = checker.deep.rectified.Gaussian(arb(m), arb(1))
         found = checker.deep.rectified.moment(z, arb(a), arb(b), arb(cap))
         inside = mpmath.quad(
@@ -84,6 +85,10 @@ def ratios(checker: Checker) -> None:
     flat = part.Majorants(*(np.zeros(1) for _ in range(4)))
     found = part.ratio_up(tail, flat, np.array([1.0]), np.array([4.0]))[0]
     never_above(mpmath.ncdf(-0.5), found, "a tail")
+    far = part.Factors(*(np.array([v]) for v in (0.0, 0.0, 15.0)), tail=True)
+    low = part.Majorants(np.array([-110.0]), *(np.zeros(1) for _ in range(3)))
+    found = part.ratio_up(far, low, np.zeros(1), np.ones(1))[0]
+    never_above(mpmath.ncdf(-15) * mpmath.exp(110), found, "a tail far out")
 
 
 def rectangles(checker: Checker) -> None:
@@ -99,8 +104,12 @@ def rectangles(checker: Checker) -> None:
         ceiling = np.array([3.0]) if tail else np.array([np.inf])
         own = part.Factors(np.array([b]), np.zeros(1), ceiling, tail=tail)
         ends = np.array([[low, high, near, far]])
-        found = part.hold(own, ends, _touching(part, own, low, high, near, far))
-        never(bool(found.any()), "a majorant that holds at corners alone")
+        touching = _touching(part, own, low, high, near, far)
+        for most in (part.MOST, 1):  # also where the search is given up
+            part.MOST, kept = most, part.MOST
+            found = part.hold(own, ends, touching)
+            part.MOST = kept
+            never(bool(found.any()), "a majorant that holds at corners alone")
     own = part.Factors(np.ones(1), np.zeros(1), np.full(1, np.inf))
     flat = part.Majorants(np.array([1.0]), *(np.zeros(1) for _ in range(3)))
     never(bool(part.hold(own, np.array([[-3.0, 3.0, 1.0, 2.0]]), flat).any()), "a low majorant")

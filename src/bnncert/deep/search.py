@@ -30,11 +30,12 @@ from bnncert.model.problem import Problem
 from bnncert.posteriors.gaussian import Gaussian
 from bnncert.posteriors.independent import Normal
 
-LEVELS = (1e-5, 1e-4)  # that an end does not hold; the second where rows fail more than ENOUGH
-ENOUGH = 0.1
+LEVELS = (1e-5, 1e-4)  # that an end does not hold; the second where that may help
+ENOUGH, HOPELESS = 0.1, 1.5
 DEAD, STIFF = 6e-3, 0.25  # P(z > 0) below which a neuron may be cut off, and λ²s²T from which it is
 CUT = 1e-4  # P(z > ζ) of others that are cut off
 FIRST, STEP = 0.4, 1.45  # λ: of the Gaussian's, and from one try to the next
+LEAST = 1e-3  # where that is not above 0
 TRIES, PASSES, INNER = 6, 4, 2
 PARTS = (1.0, 0.4)
 DECIDED = 1e-3  # failure that is not worth the effort
@@ -114,7 +115,7 @@ def prove(problem: Problem, posterior: Normal) -> Deep | None:
         bounded = 1 - (setting.charge + failure) * (1 + ROUNDING)
         if bounded > (best.bound if best else 0.0):
             best = _evidence(bounded, setting, found)
-        if failure < ENOUGH or failure > len(rows) / 2:
+        if not ENOUGH < failure < HOPELESS:
             break
     return best
 
@@ -182,8 +183,8 @@ def _first_scale(inputs: Inputs, second: Second, row: Row) -> float:
     own = (row.weight**2 + row.variance) * alive * about.spread
     shared = second.weight.T @ (row.weight * alive)
     variance = own.sum() + shared @ covariance @ shared + row.offset_variance
-    scale = FIRST * float((row.weight @ output + row.offset) / variance)
-    return scale if np.isfinite(scale) and scale > 0 else 1e-3
+    mean = float(row.weight @ output + row.offset)
+    return FIRST * mean / float(variance) if mean > 0 and variance > 0 else LEAST
 
 
 def _search(setting: Setting, row: Row) -> Found:
