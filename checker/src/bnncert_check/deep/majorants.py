@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from flint import arb, ctx
@@ -26,7 +26,8 @@ from bnncert_check.tails import LAST_NODE, normal_tails_down, normal_tails_up
 
 FIRST = (24, 6)  # cells of a rectangle, along m and T
 DEPTH = 20  # times that a cell is halved
-MOST = 3_000_000  # cells that are open at once
+AT_ONCE = 5  # neurons
+MOST = 300_000  # cells that are open at once
 CHARGED = 2.0**-40  # relative: hundreds of roundings, of arguments and of what is made of them
 STEPS = 64  # of the exponential's table, between powers of 2
 LARGEST = 700.0  # of an argument of it
@@ -55,8 +56,24 @@ class Factors:
     tail: bool = False
 
 
+Part = TypeVar("Part", Factors, Majorants)
+
+
 def hold(factors: Factors, ends: Ends, above: Majorants) -> NDArray[np.bool_]:
     """For every neuron whether its majorant is proved above log G on its whole rectangle."""
+    size = len(ends)
+    parts = (slice(start, start + AT_ONCE) for start in range(0, size, AT_ONCE))
+    found = [_hold(_part(factors, part), ends[part], _part(above, part)) for part in parts]
+    return np.concatenate([np.ones(0, bool), *found])
+
+
+def _part(of: Part, part: slice | NDArray[np.int64]) -> Part:
+    """Of some neurons, one by one."""
+    own = {field.name: getattr(of, field.name) for field in fields(of)}
+    return replace(of, **{n: value[part] for n, value in own.items() if n != "tail"})
+
+
+def _hold(factors: Factors, ends: Ends, above: Majorants) -> NDArray[np.bool_]:
     cells = _first_cells(ends)
     cells = replace(cells, ratios=_corners(factors, above, cells))
     proved = np.ones(len(ends), bool)
@@ -109,9 +126,7 @@ def _corners(factors: Factors, above: Majorants, cells: _Cells) -> Array:
 def _ratios(
     factors: Factors, above: Majorants, neuron: NDArray[np.int64], m: Array, t: Array
 ) -> Array:
-    own = Factors(factors.b[neuron], factors.c[neuron], factors.ceiling[neuron], factors.tail)
-    over = Majorants(*(getattr(above, field.name)[neuron] for field in fields(above)))
-    return ratio_up(own, over, m, t)
+    return ratio_up(_part(factors, neuron), _part(above, neuron), m, t)
 
 
 def _halves(factors: Factors, above: Majorants, cells: _Cells, along: NDArray[np.bool_]) -> _Cells:
