@@ -245,7 +245,12 @@ CERTIFIED: dict[str, tuple[Problem, Method | None, str]] = {
     "gie": (classifier(), GIE(samples=3, step=0.4), '"rho"'),
     "cells": (paper_example(0.1), PIE(samples=12, step=0.1), '"cuts": [['),
     "plain slopes": (open_problem(0), ByConcentration(effort=0), '"rows_optimised": false'),
-    "slopes": (open_problem(2, std=0.05), ByConcentration(effort=1), '"rows_optimised": true'),
+    "slopes": (
+        open_problem(1, (3, 6, 6, 3), std=0.05),
+        ByConcentration(effort=1),
+        '"rows_optimised": true',
+    ),
+    "laws": (open_problem(2, std=0.05), ByConcentration(effort=1), '"law"'),
     "a counterexample": (regression(1, Tanh(), 0.05), ByConcentration(upper=True), '"failure"'),
     "trees": (open_problem(2, std=0.05), SEARCH, '"scale": null'),
     "common noise": (shared_noise(0), SEARCH, '"scale": "0x'),

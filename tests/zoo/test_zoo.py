@@ -144,7 +144,7 @@ def test_only_one_cnn_has_random_kernels() -> None:
 def test_recipes_are_found_by_name() -> None:
     assert recipe("2x50") is ZOO["2x50"]
     with pytest.raises(
-        InputError, match=r"^the zoo has no network '3x50'; it has digits, 1x128, .*-robust-2$"
+        InputError, match=r"^the zoo has no network '3x50'; it has digits, 1x128, .*-laplace$"
     ):
         recipe("3x50")
 

@@ -240,7 +240,7 @@ ZOO: dict[str, Recipe] = {
         residual((3, 32, 32), 10, [(32, 2), (32, 1), (64, 2), (64, 1)], [64]),
         "cifar10",
         _certifiable_trunk(0.0079, 142),
-        about="Laplace head",
+        about="Laplace",
         head="full",
     ),
 }
