@@ -166,13 +166,14 @@ def test_a_head_at_a_point_is_known_from_both_sides(margin: float) -> None:
 
 def test_tails_whose_variance_overflows_are_not_known() -> None:
     """P(y > 0) = Φ(1) for y = 10¹⁰⁰ w, where the variance of y has no float: no upper bound is
-    below it."""
+    below it, and there is no lower one, which no checker could compute."""
     network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
     posterior = Normal(vector(1e100, 1e100), vector(0.0, 1e100))
     region = ball(torch.ones(1, 1).double(), 0.0)
     problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
     (found,) = certify(problem, Concentration(upper=True))
     assert found.upper >= norm.cdf(1)
+    assert found.lower == 0
 
 
 @pytest.mark.parametrize("shared", [False, True])
