@@ -193,6 +193,19 @@ def test_underflow_hides_no_noise(shared: bool) -> None:
     assert float(alone.lipschitz[0, 0]) >= 1e35
 
 
+def test_underflow_hides_no_noise_on_the_input() -> None:
+    """w (10⁻²⁰⁰ x) with w ~ N(0, 1) has a standard deviation of 10⁻⁶⁰ at x = 10¹⁴⁰, though the
+    square of the coefficient's on x has no float."""
+    network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
+    mean = vector(1e-200, 0.0)
+    posterior = LowRankNormal(mean, torch.zeros_like(mean), vector(1.0).reshape(1, 1))
+    region = ball(torch.full((1, 1), 5e139, dtype=torch.float64), 5e139)
+    problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+    found = traced(problem)
+    assert found.forms
+    assert float(functional(found, problem.specification.rows).lipschitz) >= 1e-60
+
+
 def test_tails_below_zero_need_a_gaussian() -> None:
     """Of a region, or of two random layers, nothing is known there."""
     problem = head_alone(0.5, 1.0, eps=0.1)

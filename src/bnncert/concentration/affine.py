@@ -19,6 +19,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from bnncert.concentration.noise import SMALLEST
 from bnncert.model.specification import Region
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, UNIT, gamma
@@ -65,7 +66,8 @@ class Affine:
         flat = rows.abs()
         relative = 4 * gamma(sum(self.matrix.shape[1:]) + SPARE)
         moved = dot((rows @ self.matrix).abs(), self.radius) + dot(flat, self.slack)
-        return moved * (1 + relative) + relative * self.most(flat) + TINY
+        underflow = TINY * (1 + self.radius.sum(-1, keepdim=True))
+        return moved * (1 + relative) + relative * self.most(flat) + underflow
 
     def most(self, sizes: Tensor) -> Tensor:
         """The same, at most, of any rows of these sizes."""
@@ -110,7 +112,7 @@ class Spread:
             squared = squared + _quadratic(self.along, form.matrix)
             terms = terms + self.along.shape[2] + form.matrix.shape[1]
         tau = (squared.clamp_min(0) + 8 * gamma(2 * terms) * size**2).sqrt()
-        tau = tau * (1 + 8 * gamma(terms))
+        tau = tau * (1 + 8 * gamma(terms)) + SMALLEST  # for squares that underflow
         return tau if self.rounding is None else tau + self.rounding @ form.matrix.abs()
 
 
