@@ -19,7 +19,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bnncert.concentration.noise import SMALLEST
 from bnncert.model.specification import Region
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import TINY, UNIT, gamma
@@ -102,7 +101,7 @@ class Spread:
     rounding: Tensor | None
 
     def through(self, form: Affine) -> Tensor:
-        """τ [B, R, inputs] from above."""
+        """τ [B, R, inputs] from above, but for squares that underflow."""
         size = self.std @ form.matrix.abs()
         squared = torch.zeros_like(size)
         if self.variance is not None:
@@ -112,7 +111,7 @@ class Spread:
             squared = squared + _quadratic(self.along, form.matrix)
             terms = terms + self.along.shape[2] + form.matrix.shape[1]
         tau = (squared.clamp_min(0) + 8 * gamma(2 * terms) * size**2).sqrt()
-        tau = tau * (1 + 8 * gamma(terms)) + SMALLEST  # for squares that underflow
+        tau = tau * (1 + 8 * gamma(terms))
         return tau if self.rounding is None else tau + self.rounding @ form.matrix.abs()
 
 

@@ -133,7 +133,8 @@ class NoisyLinear:
             shared = self._slopes(rows, self.noise.factor)
         spread = _spread(squared, shared)
         if spread is not None:
-            tau = None if self.form is None else spread.through(self.form)
+            # Squares below the smallest float are no more than that together.
+            tau = None if self.form is None else spread.through(self.form) + SMALLEST
             if shared is not None:
                 tally = tally.sharing(self._reached(rows, shared, tau))
             tally = self._expect(spread.std, tau, tally)
