@@ -14,7 +14,7 @@ from bnncert import Concentration, Problem, certify, decide
 from bnncert.concentration import affine as affine_module
 from bnncert.concentration import trace as trace_module
 from bnncert.concentration.affine import Spread
-from bnncert.concentration.functional import Trace, functional, least_std
+from bnncert.concentration.functional import Trace, functional, least_std, one_layer
 from bnncert.concentration.proof import known_before, prove
 from bnncert.concentration.refine import Limits, refine
 from bnncert.concentration.tails import row_failures
@@ -162,6 +162,48 @@ def test_a_head_at_a_point_is_known_from_both_sides(margin: float) -> None:
     assert found.upper == pytest.approx(true, abs=1e-6)
     assert found.upper >= true
     assert found.lower == pytest.approx(true if margin > 0 else 0.0, abs=1e-6)
+
+
+def test_tails_whose_variance_overflows_are_not_known() -> None:
+    """P(y > 0) = Φ(1) for y = 10¹⁰⁰ w, where the variance of y has no float: no upper bound is
+    below it, and there is no lower one, which no checker could compute."""
+    network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
+    posterior = Normal(vector(1e100, 1e100), vector(0.0, 1e100))
+    region = ball(torch.ones(1, 1).double(), 0.0)
+    problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+    (found,) = certify(problem, Concentration(upper=True))
+    assert found.upper >= norm.cdf(1)
+    assert found.lower == 0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_underflow_hides_no_noise(shared: bool) -> None:
+    """10⁻¹⁴⁰ w h with a standard deviation of 10⁻¹⁰⁰ of w has 10⁻¹⁰⁵ at h = 10¹³⁵, though the
+    squares of the coefficient's have no float."""
+    network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
+    mean = vector(1.0, 1.0)
+    posterior: Normal | LowRankNormal = Normal(mean, vector(0.0, 1e-100))
+    if shared:
+        posterior = LowRankNormal(mean, torch.zeros_like(mean), vector(1e-100).reshape(1, 1))
+    region = ball(torch.zeros(1, 1).double(), 1e135)
+    problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+    rows = vector(1e-140).reshape(1, 1, 1)
+    assert float(functional(traced(problem), rows).lipschitz) >= 1e-105
+    alone = one_layer(traced(problem).linear[-1])
+    assert float(alone.lipschitz[0, 0]) >= 1e35
+
+
+def test_underflow_hides_no_noise_on_the_input() -> None:
+    """w (10⁻²⁰⁰ x) with w ~ N(0, 1) has a standard deviation of 10⁻⁶⁰ at x = 10¹⁴⁰, though the
+    square of the coefficient's on x has no float."""
+    network = Network((1,), (Dense(1, 1, bias=False), ReLU(), Dense(1, 1, bias=False)))
+    mean = vector(1e-200, 0.0)
+    posterior = LowRankNormal(mean, torch.zeros_like(mean), vector(1.0).reshape(1, 1))
+    region = ball(torch.full((1, 1), 5e139, dtype=torch.float64), 5e139)
+    problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+    found = traced(problem)
+    assert found.forms
+    assert float(functional(found, problem.specification.rows).lipschitz) >= 1e-60
 
 
 def test_tails_below_zero_need_a_gaussian() -> None:

@@ -113,7 +113,7 @@ def proof(
         "t": float(pick(r, [0.5, 1.5, 2.5, 3.5, 5.0])).hex(),
         "rows_optimised": False,
     }
-    for said in ("layers_alone", "forward"):
+    for said in ("layers_alone", "forward", "affine"):
         found |= {said: True} if r.random() < 0.5 else {}
     found |= {"probability": (0.5).hex()} if probability else {}
     own, after = r.random() < 0.4, made.net.shapes[1:]

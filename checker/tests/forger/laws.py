@@ -169,11 +169,13 @@ class Posterior:
 
 
 def random_law(r: Random, net: Net, family: str, random: int = 2) -> Law:
-    """With at most `random` coordinates that are random; spreads from tiny to huge."""
+    """With at most `random` coordinates that are random, now and then of the last layer alone;
+    spreads from tiny to huge."""
     size = net.size
     mean = r.normal(0, 1, size) * pick(r, [1, 1, 2])
     std = np.zeros(size)
-    chosen = r.permutation(size)[:random]
+    last = min(net.tails, default=size) if r.random() < 0.3 else size
+    chosen = size - 1 - r.permutation(last)[:random]
     std[chosen] = 10 ** r.uniform(-3, 0.7, len(chosen))
     match family:
         case "empirical":

@@ -65,7 +65,8 @@ class Affine:
         flat = rows.abs()
         relative = 4 * gamma(sum(self.matrix.shape[1:]) + SPARE)
         moved = dot((rows @ self.matrix).abs(), self.radius) + dot(flat, self.slack)
-        return moved * (1 + relative) + relative * self.most(flat) + TINY
+        underflow = TINY * (1 + self.radius.sum(-1, keepdim=True))
+        return moved * (1 + relative) + relative * self.most(flat) + underflow
 
     def most(self, sizes: Tensor) -> Tensor:
         """The same, at most, of any rows of these sizes."""
@@ -100,7 +101,7 @@ class Spread:
     rounding: Tensor | None
 
     def through(self, form: Affine) -> Tensor:
-        """τ [B, R, inputs] from above."""
+        """τ [B, R, inputs] from above, but for squares that underflow."""
         size = self.std @ form.matrix.abs()
         squared = torch.zeros_like(size)
         if self.variance is not None:

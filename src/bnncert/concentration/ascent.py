@@ -9,6 +9,7 @@ large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from bnncert.concentration.tails import score
 
 DECAY = 0.95  # of the rates, after every step
 LEAST, MOST = 0.5, 6.0  # range of τ
+FORGET, FORGET_SQUARES, TINY = 0.9, 0.999, 1e-8  # β₁, β₂ and ε of Adam (Kingma & Ba, ICLR 2015)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +46,16 @@ def climb(
     """
     if not climbing:
         return found(), []
-    optimiser = torch.optim.Adam([{"params": [part.value], "lr": part.rate} for part in climbing])
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, DECAY)
+    moments = [_Moments(*(torch.zeros_like(part.value) for _ in range(2))) for part in climbing]
+    slopes: Sequence[Tensor | None] = ()
     best: Functional | None = None
     kept = [part.value.clone() for part in climbing]
     for iterate in range(iterates):
-        if iterate:
-            optimiser.step()
-            schedule.step()
-            for part in climbing:
-                part.value.copy_(part.project(part.value))
-        now = _with_gradient(found, climbing, optimiser, last=iterate + 1 == iterates)
+        for part, own, slope in zip(climbing, moments, slopes, strict=False):
+            if slope is not None:
+                _step(part, own, slope, iterate)
+            part.value.copy_(part.project(part.value))
+        now, slopes = _with_gradient(found, climbing, last=iterate + 1 == iterates)
         best = _nothing(now) if best is None else best
         better = score(now) > score(best)
         best = _where(better, now, best)
@@ -68,25 +69,41 @@ def climb(
     return best, kept
 
 
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Running means of the gradient and of its square, changed in place."""
+
+    first: Tensor
+    second: Tensor
+
+
+def _step(part: Climbing, moments: _Moments, slope: Tensor, count: int) -> None:
+    """Adam's step number `count` down the slope, written out: torch.optim takes seconds to import
+    what it compiles with, longer than most searches."""
+    moments.first.lerp_(slope, 1 - FORGET)
+    moments.second.mul_(FORGET_SQUARES).addcmul_(slope, slope, value=1 - FORGET_SQUARES)
+    rate = part.rate * DECAY ** (count - 1) / (1 - FORGET**count)
+    width = moments.second.sqrt().div_(math.sqrt(1 - FORGET_SQUARES**count)).add_(TINY)
+    part.value.addcdiv_(moments.first, width, value=-rate)
+
+
 def _with_gradient(
-    found: Callable[[], Functional],
-    climbing: Sequence[Climbing],
-    optimiser: torch.optim.Optimizer,
-    last: bool,
-) -> Functional:
-    """The functional of the tensors as they are, with gradients if there is a step to come."""
+    found: Callable[[], Functional], climbing: Sequence[Climbing], last: bool
+) -> tuple[Functional, Sequence[Tensor | None]]:
+    """The functional of the tensors as they are, with slopes if there is a step to come; None of
+    what does not matter."""
     if last:
-        return found()
+        return found(), ()
     with torch.enable_grad():
         for part in climbing:
             part.value.requires_grad_()
         now = found()
         tau = (now.value / now.lipschitz).detach().nan_to_num(LEAST).clamp(LEAST, MOST)
-        optimiser.zero_grad()
-        (tau * now.lipschitz - now.value).sum().backward()  # type: ignore[no-untyped-call]
+        loss = (tau * now.lipschitz - now.value).sum()
+        slopes = torch.autograd.grad(loss, [part.value for part in climbing], allow_unused=True)
     for part in climbing:
         part.value.requires_grad_(False)
-    return Functional(now.value.detach(), now.lipschitz.detach())
+    return Functional(now.value.detach(), now.lipschitz.detach()), slopes
 
 
 def _nothing(like: Functional) -> Functional:

@@ -124,9 +124,10 @@ def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
     squared = tally.variance
     if tally.shared is not None:
         squared = squared + tally.shared.squared
-    # Where anything is random, L is not 0: what looks like 0 may have underflowed.
-    least = SMALLEST**2 if any(step.noise.random for step in traced.linear) else 0.0
-    lipschitz = (squared + least).sqrt() * (1 + gamma(2 * terms + 64))
+    for step in traced.linear:
+        if step.noise.random:
+            squared = squared + step.underflow**2
+    lipschitz = squared.sqrt() * (1 + gamma(2 * terms + 64))
     return Functional(value, lipschitz.expand_as(value))
 
 
@@ -226,7 +227,7 @@ def least_std(traced: Trace, rows: Tensor) -> Tensor:
         return none
     least = step.least_variance(rows)
     std = least.sqrt() * (1 - gamma(step.terms + 64))
-    return torch.where(std > LEAST_STD, std, none)
+    return torch.where((std > LEAST_STD) & std.isfinite(), std, none)
 
 
 def local(traced: Trace, k: int) -> Functional:
@@ -310,7 +311,9 @@ def one_layer(step: NoisyLinear) -> Functional:
     if noise.factor is not None:
         squared = squared + _along_factors(step, noise.factor, center, radius).squared
     loss = through(layer, magnitude, radius).flatten(1) + error
-    lipschitz = (squared + SMALLEST**2 * noise.random).sqrt() * (1 + gamma(step.terms + noise.rank))
+    if noise.random:
+        squared = squared + step.underflow**2
+    lipschitz = squared.sqrt() * (1 + gamma(step.terms + noise.rank))
     return Functional(torch.cat([middle - loss, -middle - loss], 1), lipschitz.repeat(1, 2))
 
 

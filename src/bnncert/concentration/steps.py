@@ -112,6 +112,12 @@ class NoisyLinear:
         """Of any sum over the layer, with some to spare: at an output or input, or over outputs."""
         return 2 * fan(self.layer) + self.size.shape[-1] + 64
 
+    @property
+    def underflow(self) -> Tensor:
+        """What underflow may hide of a standard deviation [B, 1], at most: where anything is
+        random, L is not 0."""
+        return SMALLEST * (1 + self.h.magnitude.flatten(1).sum(-1, keepdim=True))
+
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         """A (W h + b) = (A μ) h + A μ_b + noise: the rows before, and the tally with the noise."""
         flat = rows.flatten(2)
@@ -127,7 +133,8 @@ class NoisyLinear:
             shared = self._slopes(rows, self.noise.factor)
         spread = _spread(squared, shared)
         if spread is not None:
-            tau = None if self.form is None else spread.through(self.form)
+            # Squares below the smallest float are no more than that together.
+            tau = None if self.form is None else spread.through(self.form) + SMALLEST
             if shared is not None:
                 tally = tally.sharing(self._reached(rows, shared, tau))
             tally = self._expect(spread.std, tau, tally)
@@ -148,7 +155,7 @@ class NoisyLinear:
             slopes = self._slopes(rows, self.noise.factor)
             shared = replace(self, form=None)._reached(rows, slopes, None)
             length = (shared.center**2).sum(-1).sqrt() * (1 - gamma(self.terms))
-            least = least + (length - shared.reach).clamp_min(0) ** 2
+            least = least + (length - shared.reach - self.underflow).clamp_min(0) ** 2
         return least * (1 - 4 * gamma(self.terms))
 
     def _independent(self, rows: Tensor, tally: Tally) -> tuple[Tensor | None, Tally]:

@@ -2,7 +2,7 @@
 
     P_safe >= 1 - (sides of hidden neurons that may fail)·Q(t) - Σ_rows q_r,
 
-    q_r = Q(m_r / L_r)  if m_r >= 0 < L_r,
+    q_r = Q(m_r / L_r)  if m_r >= 0 < L_r < ∞,
           1[m_r <= 0]   if L_r = 0,
           1             otherwise,
 
@@ -40,7 +40,8 @@ def row_failures(rows: Functional, least: Tensor | None = None) -> Tensor:
         survives = normal_tail_down(-rows.value / least)
         below = torch.where(least > 0, 1 - survives * (1 - 4 * UNIT), 1.0)
     kept = torch.where(rows.value >= 0, noisy, below)
-    certified = torch.where(rows.lipschitz > 0, kept, 1.0)
+    known = (rows.lipschitz > 0) & rows.lipschitz.isfinite()
+    certified = torch.where(known, kept, 1.0)
     deterministic = (rows.lipschitz == 0) & (rows.value > 0)
     return torch.where(deterministic, 0.0, certified.nan_to_num(1.0))
 
