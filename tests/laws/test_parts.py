@@ -81,13 +81,20 @@ def test_proxies_hold_for_all_t() -> None:
     """Also for rare values, whose E exp(tX) is largest far from 0."""
     p = vector(0.5, 1e-2, 1e-6)
     x = torch.stack([-p, 1 - p], -1)  # centred Bernoulli
-    found = proxy(x, torch.stack([1 - p, p], -1))
+    mass = torch.stack([1 - p, p], -1)
+    found = proxy(x, mass, vector(0, 0, 0))
     t = torch.linspace(-60, 60, 4001).double()
     t = t[t != 0]
     logs = torch.log(
-        ((torch.stack([1 - p, p], -1)[:, None]) * (t[:, None] * x[:, None]).exp()).sum(-1)
+        (mass[:, None] * (t[:, None] * x[:, None]).exp()).sum(-1)
     )
     assert bool((2 * logs / t**2 <= found[:, None]).all())
     exact = (1 - 2 * p[1:]) / (2 * torch.log((1 - p[1:]) / p[1:]))  # Kearns and Saul
     assert bool((found[1:] <= 1.3 * exact).all())
     assert float(found[0]) <= 0.27
+
+
+def test_proxies_pay_for_a_mean_that_is_not_quite_known() -> None:
+    x, mass = vector(0.0, 0.0).reshape(1, 2), vector(0.5, 0.5).reshape(1, 2)
+    assert float(proxy(x, mass, vector(0.0))) == 0
+    assert float(proxy(x, mass, vector(1e-3))) > 1e-6

@@ -95,7 +95,7 @@ def proxy(x: Array, mass: Array, error: Array) -> Array:
     convex log E exp(t X) between the points of a grid, and beyond it by |X| <= R.
     """
     points, weights = _spread(x, mass)
-    reach = up(np.abs(points).max(-1) * (1 + ROUNDING))
+    reach = np.abs(points).max(-1) * (1 + 2 * ROUNDING)
     error = error + ROUNDING * reach
     start = NEAR / np.maximum(reach, 1e-100)
     most = (weights * points**2).sum(-1) * float(exp_up(np.array(NEAR))) * (1 + ROUNDING)
