@@ -79,10 +79,11 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "eps", "seed"), [((2, 3, 3), 0.05, 5), ((6, 1, 2), 0.02, 2), ((2, 4, 3), 0.0, 1)]
+    ("sizes", "eps", "seed"),
+    [((2, 3, 3), 0.05, 5), ((6, 1, 2), 0.02, 2), ((2, 4, 3), 0.0, 1), ((1, 150, 2), 0.001, 1)],
 )
 def test_laws_are_accepted(sizes: tuple[int, ...], eps: float, seed: int, tmp_path: Path) -> None:
-    """And say a little less than the checker itself finds."""
+    """Also of many neurons; and say a little less than the checker itself finds."""
     own = Desk(tmp_path, problem(sizes, eps, seed), upper=True)
     entry = own.header["evidence"]["components"][0]
     assert "law" in entry["lower"]
@@ -173,7 +174,8 @@ def test_a_chance_of_0_proves_nothing(desk: Desk) -> None:
     ("place", "value", "code"),
     [
         (f"{LOWER}/law/size", 3000, "malformed"),
-        (f"{LOWER}/law/cells", [256, 1, 256, 1], "too-large"),
+        (f"{LOWER}/law/cells", [256, 16, 256, 16], "too-large"),
+        (f"{LOWER}/law/cells", [256, 3, 256, 3], "too-large"),
         (f"{LOWER}/law/size", 2**18, "malformed"),
         (f"{LOWER}/law/cells", [32, 2, 16], "malformed"),
         (f"{LOWER}/law/cells", [32, 0, 16, 3], "malformed"),

@@ -85,9 +85,7 @@ def test_proxies_hold_for_all_t() -> None:
     found = proxy(x, mass, vector(0, 0, 0))
     t = torch.linspace(-60, 60, 4001).double()
     t = t[t != 0]
-    logs = torch.log(
-        (mass[:, None] * (t[:, None] * x[:, None]).exp()).sum(-1)
-    )
+    logs = torch.log((mass[:, None] * (t[:, None] * x[:, None]).exp()).sum(-1))
     assert bool((2 * logs / t**2 <= found[:, None]).all())
     exact = (1 - 2 * p[1:]) / (2 * torch.log((1 - p[1:]) / p[1:]))  # Kearns and Saul
     assert bool((found[1:] <= 1.3 * exact).all())

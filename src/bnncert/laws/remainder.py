@@ -104,8 +104,9 @@ def _best(tried: list[tuple[float, float, float]], off: float, chance: float) ->
 def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
     """p with E exp(t X) <= exp(p t²/2) for all t, X centred [..., P] but for a shift, [...].
 
-    log E exp(t (X + shift)) is charged with t shift, least for t = NEAR/R, on either side. Each atom is first spread to two points of a lattice. Near 0 by the variance, on a grid of t by
-    chords of the convex log E exp(t X), beyond it by |X| <= R.
+    Each atom is first spread to two points of a lattice. Near 0 by the variance, on a grid of t by
+    chords of the convex log E exp(t X), beyond it by |X| <= R. The shift adds t shift to the
+    logarithm, and more than 2 shift/t to p for no t beyond NEAR/R.
     """
     points, weights = _spread(x, mass)
     reach = points.abs().amax(-1)
