@@ -165,9 +165,10 @@ def _others(ends: Ends, choice: Choice, size: int) -> tuple[Array, float]:
         curb = np.where(at > 0, 1.0, signed_tails_up(root))
     # P(X < kΔ), each from above by less than a rounding: masses between them, from above.
     chances = np.stack([beta, rate, curb])
+    chances[:, -1] = 1.0  # what is above is put at the top
     slack = ROUNDING * chances[:, 1:]
     masses = np.maximum(chances[:, 1:] - chances[:, :-1], 0) + slack
-    missing = float(up(chances[:, 0].sum() * (1 + ROUNDING) + (1 - chances[:, -1]).clip(0).sum()))
+    missing = float(up(chances[:, 0].sum() * (1 + ROUNDING)))
     return np.roll(masses, -(size // 2), -1), missing
 
 
