@@ -153,6 +153,7 @@ def test_a_claim_above_is_refused(desk: Desk) -> None:
         (NUMBERS, 2, -1.0, "malformed"),  # the rate
         (NUMBERS, 2, 0.0, "probability-too-high"),
         (NUMBERS, 2, 1e6, "probability-too-high"),
+        (NUMBERS, 3, 0.0, "probability-too-high"),  # the curb
         (NUMBERS, 4, 1.0, "malformed"),  # the noise
         (NUMBERS, 4, 1e-300, "probability-too-high"),
         (NUMBERS, 5, 0.0, "malformed"),  # the tilt
