@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -62,7 +63,8 @@ def test_what_leaves_the_window_below_is_charged() -> None:
 @pytest.mark.parametrize("step", [0.01, 0.5, 4.0])
 def test_other_laws_are_rounded_down(step: float) -> None:
     """On lattices of any step: P(X <= x) is never below the truth."""
-    laws = others(0.3, 1.0, Choice(step, 0, 2.0, 0.25, 0.01, 1.0), 4096, CPU)
+    laws, missing = others(0.3, 1.0, Choice(step, 0, 2.0, 0.25, 0.01, 1.0), 4096, CPU)
+    assert bool((laws.sum(-1) + missing >= 1).all())
     for x in (-2.0, -0.5, 0.0, 0.4):
         index = math.floor(x / step)
         sums = laws.roll(2048, -1)[:, : index + 2049].sum(-1).tolist()
@@ -81,13 +83,28 @@ def test_proxies_hold_for_all_t() -> None:
     """Also for rare values, whose E exp(tX) is largest far from 0."""
     p = vector(0.5, 1e-2, 1e-6)
     x = torch.stack([-p, 1 - p], -1)  # centred Bernoulli
-    found = proxy(x, torch.stack([1 - p, p], -1))
+    mass = torch.stack([1 - p, p], -1)
+    found = proxy(x, mass, vector(0, 0, 0))
     t = torch.linspace(-60, 60, 4001).double()
     t = t[t != 0]
-    logs = torch.log(
-        ((torch.stack([1 - p, p], -1)[:, None]) * (t[:, None] * x[:, None]).exp()).sum(-1)
-    )
+    logs = torch.log((mass[:, None] * (t[:, None] * x[:, None]).exp()).sum(-1))
     assert bool((2 * logs / t**2 <= found[:, None]).all())
     exact = (1 - 2 * p[1:]) / (2 * torch.log((1 - p[1:]) / p[1:]))  # Kearns and Saul
     assert bool((found[1:] <= 1.3 * exact).all())
     assert float(found[0]) <= 0.27
+
+
+def test_proxies_pay_for_a_mean_that_is_not_quite_known() -> None:
+    x, mass = vector(0.0, 0.0).reshape(1, 2), vector(0.5, 0.5).reshape(1, 2)
+    assert float(proxy(x, mass, vector(0.0))) == 0
+    assert float(proxy(x, mass, vector(1e-3))) > 1e-6
+
+
+def test_what_is_beyond_the_lattice_is_charged_below_and_kept_above() -> None:
+    """Inflated masses do not stand for what is missing: P(Z < -4) = 3.2e-5."""
+    choice = Choice(2.0**-9, 0, 0.0, 0.0, 0.01, 1.0)
+    laws, missing = others(0.0, 1.0, choice, 4096, CPU)
+    assert math.isclose(missing, float(normal.sf(4.0)), rel_tol=1e-6)
+    assert math.isclose(float(laws[0, 2047]), float(normal.sf(4 - 2.0**-9)), rel_tol=1e-4)
+    _, missing = others(0.0, 1.0, replace(choice, step=3 * 2.0**-10), 4096, CPU)
+    assert missing > float(normal.sf(6.0))

@@ -108,7 +108,7 @@ ERRORS = {
         "a file lacks something it must hold, holds it in the wrong shape, or holds something else"
     ),
     "unsupported": "a layer, posterior family, norm or rule that this checker does not know",
-    "too-large": "a file asks for more memory than its own size and the posterior's entitle it to",
+    "too-large": "a file asks for more memory or time than its own size and the posterior's allow",
     "not-finite": "a number overflowed on the way: nothing follows",
     "arithmetic": "this machine's floating-point arithmetic is not what the checker relies on",
 }

@@ -251,3 +251,60 @@ def test_zonotopes_do_not_take_the_square_of_any_input(tmp_path: Path) -> None:
     assert cost(tmp_path)[1] < 300
     assert verdict(before_the_noise(5_000), tmp_path).status == ACCEPT
     assert cost(tmp_path)[1] < 700
+
+
+def by_law(neurons: int, cells: tuple[int, int, int, int], size: int, rows: int) -> Forgery:
+    net = Net(
+        (1,),
+        (
+            {"type": "Dense", "inputs": 1, "outputs": neurons, "bias": False},
+            {"type": "ReLU"},
+            {"type": "Dense", "inputs": neurons, "outputs": 1, "bias": False},
+        ),
+    )
+    law = {"probability": "0x1p0", "law": {"cells": list(cells), "size": size}}
+    evidence = {"components": [{"weight": "0x1p0", "lower": law, "upper": None}]}
+    many = np.ones((rows, 1))
+    tensors: dict[str, Any] = {"c0.law.numbers": many * [[1.0, -8, 1.0, 1.0, 0.5, 0.1]]}
+    tensors["c0.law.remainders"] = many * [[0.1, 1e-3, 1e-4]]
+    tensors |= {f"c0.law.{name}": np.ones((rows, 1), np.float32) for name in ("theta", "y")}
+    posterior = normal(np.ones(2 * neurons), np.ones(2 * neurons))
+    return asked(
+        net,
+        posterior,
+        "concentration",
+        many,
+        evidence=evidence,
+        tensors=tensors,
+        claim={"lower": 0.5, "upper": 1.0},
+        eps=0.1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("neurons", "cells", "size", "rows"),
+    [
+        (1, (208, 16, 208, 16), 16, 1),
+        (500, (45, 16, 45, 16), 16, 1),
+        (10, (45, 16, 45, 16), 16, 30),
+        (500, (2, 1, 2, 1), 2**17, 10),
+    ],
+)
+def test_laws_are_no_finer_than_their_files_pay_for(
+    neurons: int, cells: tuple[int, int, int, int], size: int, rows: int, tmp_path: Path
+) -> None:
+    """Ten million atoms of a neuron took 800 MB."""
+    found = cheaply(lambda: verdict(by_law(neurons, cells, size, rows), tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("cells", "size"), [((26, 3, 12, 5), 2**14), ((256, 1, 256, 1), 16), ((2, 1, 2, 1), 2**17)]
+)
+def test_laws_of_many_neurons_take_no_more_memory(
+    cells: tuple[int, int, int, int], size: int, tmp_path: Path
+) -> None:
+    """They are summed a few at a time."""
+    made = by_law(10 if size == 16 else 150, cells, size, 1)
+    assert verdict(made, tmp_path).code != "too-large"
+    assert cost(tmp_path)[1] < 200

@@ -70,7 +70,7 @@ KNOWN = (
     replace(
         HALVES,
         what="mass below the window",
-        mean=(0, 0, 1, 1, -6, -6, 0),
+        mean=(0, 0, 1, 1, -6, -6, 0.5),
         size=2**4,
         numbers=_numbers(1.0, low=-8),
     ),

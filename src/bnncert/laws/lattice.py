@@ -107,8 +107,11 @@ def spread(place: Tensor, mass: Tensor, step: float, size: int) -> tuple[Tensor,
     return laws, lost
 
 
-def others(beta: float, std: float, choice: Choice, size: int, device: torch.device) -> Tensor:
-    """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; 0 is none."""
+def others(
+    beta: float, std: float, choice: Choice, size: int, device: torch.device
+) -> tuple[Tensor, float]:
+    """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; 0 is none. And what is too low
+    for the lattice."""
     k = torch.arange(size + 1, dtype=torch.float64, device=device) - size // 2
     at = k * choice.step
     below, positive = at.clamp_max(0), (at > 0).double()
@@ -120,8 +123,9 @@ def others(beta: float, std: float, choice: Choice, size: int, device: torch.dev
             torch.where(at > 0, 1.0, _curbed(choice.curb, below)) if choice.curb else positive,
         ]
     )
+    before[:, -1] = 1.0  # what is above is put at the top
     masses = before[:, 1:] - before[:, :-1] + CHECKED * before[:, 1:]
-    return masses.roll(-(size // 2), -1)
+    return masses.roll(-(size // 2), -1), float(before[:, 0].sum()) + 2.0**-44
 
 
 def _curbed(curb: float, at: Tensor) -> Tensor:

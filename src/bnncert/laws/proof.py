@@ -136,14 +136,15 @@ def _row(
     step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
     choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
     laws, lost = spread(place, found.mass, step, ready.size)
-    rest = others(float(rows.beta[row]), float(rows.beta_std[row]), choice, ready.size, laws.device)
+    beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
+    rest, missing = others(beta, beta_std, choice, ready.size, laws.device)
     every = torch.cat([laws, rest])
     total = convolved(every)
     # No exponent within the lattice may overflow.
     most = FARTHEST / (ready.size // 2 * step)
     tilts = [min(t / max(std, step), most) for t in TILTS]
     tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
-    extra = lost + float(_missing(rest)) + below(every, choice.low, step, tilt)
+    extra = lost + missing + below(every, choice.low, step, tilt)
     reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
     best = (1.0, replace(choice, tilt=tilt), options[0])
     for option in options:
@@ -172,8 +173,3 @@ def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[floa
     first = (found.mass * place).sum(-1)
     variance = (found.mass * place**2).sum(-1) - first**2
     return float(first.sum()) + beta, math.sqrt(max(float(variance.sum()), 0.0) + std**2)
-
-
-def _missing(laws: Tensor) -> Tensor:
-    """What laws rounded down leave out, with a spare."""
-    return (1 - laws.sum(-1)).clamp_min(0).sum() + 2.0**-44

@@ -27,6 +27,7 @@ SHARES = (0.03, 0.1, 0.3)  # h
 SCALES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)  # λ, in units of 1/|Ĉ|
 FLAT = 2.0**-40  # a variance that is rounding alone, of the second moment
 ROUNDED, SPARE = 2.0**-24, 2.0**-43  # what a checker may lose more
+SHIFT = 2.0**-33  # by how much of A a checker may not know its mean
 CHANCES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)  # η
 
 
@@ -50,11 +51,16 @@ def remainders(
     a, b = ends.a.flatten(2), ends.b.flatten(2)
     first, second = ((mass * x).sum(-1, keepdim=True) for x in (a, b))
     moment = (mass * a * a).sum(-1)
+    shifts = [SHIFT * x.abs().amax(-1) for x in (a, b)]
     a, b = a - first, b - second
     variance, both = (mass * a * a).sum(-1), (mass * a * b).sum(-1)
     regular = variance > FLAT * moment
     slope = torch.where(regular, both / variance, 0.0)
-    proxies = proxy(a, mass), proxy(b - slope.unsqueeze(-1) * a, mass)
+    beside = shifts[1] + slope.abs() * shifts[0]
+    proxies = (
+        proxy(a, mass, shifts[0]),
+        proxy(b - slope.unsqueeze(-1) * a, mass, beside),
+    )
     away = first.squeeze(-1) @ rows.weight.mT + second.squeeze(-1) @ rows.kappa.mT - found.y
     return [
         _row(rows, found.theta[r], slope[r], (proxies[0][r], proxies[1][r]), away[r])
@@ -79,7 +85,7 @@ def _row(
         gram = both.mT @ both if both.shape[1] < both.shape[0] else both @ both.mT
         values = torch.linalg.eigvalsh(gram).clamp_min(0)
         for part in SCALES:
-            scale = part / max(float(values[-1]), 1e-300)
+            scale = part / max(float(values[-1]), 1e-100)
             logarithm = -float(torch.log1p(-scale * values).sum()) / 2
             logarithm += SPARE * len(values) ** 2
             tried.append((share, scale, logarithm))
@@ -95,11 +101,12 @@ def _best(tried: list[tuple[float, float, float]], off: float, chance: float) ->
     return Remainder(most(best), share, scale, chance)
 
 
-def proxy(x: Tensor, mass: Tensor) -> Tensor:
-    """p with E exp(t X) <= exp(p t²/2) for all t, X centred [..., P], [...].
+def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
+    """p with E exp(t X) <= exp(p t²/2) for all t, X centred [..., P] but for a shift, [...].
 
     Each atom is first spread to two points of a lattice. Near 0 by the variance, on a grid of t by
-    chords of the convex log E exp(t X), beyond it by |X| <= R.
+    chords of the convex log E exp(t X), beyond it by |X| <= R. The shift adds t shift to the
+    logarithm, and more than 2 shift/t to p for no t beyond NEAR/R.
     """
     points, weights = _spread(x, mass)
     reach = points.abs().amax(-1)
@@ -117,7 +124,9 @@ def proxy(x: Tensor, mass: Tensor) -> Tensor:
         where = -2 * height / slope.clamp_min(1e-300)
         where = torch.minimum(torch.maximum(where, t[..., :-1]), t[..., 1:])
         found = torch.maximum(found, (2 * (height + slope * where) / where**2).amax(-1))
-    return torch.where(reach > 0, found * (1 + ROUNDED) + 2.0**-28 * reach**2, 0.0)
+    known = torch.where(reach > 0, found * (1 + ROUNDED) + 2.0**-28 * reach**2, 0.0)
+    charged: Tensor = known + 4 / NEAR * shift * (reach + shift)
+    return charged
 
 
 def _spread(x: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:

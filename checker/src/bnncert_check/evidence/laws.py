@@ -14,7 +14,7 @@ from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, listed, members, whole
 from bnncert_check.laws.lattice import Choice
-from bnncert_check.laws.rows import Law, require_form
+from bnncert_check.laws.rows import Law, at_once, require_form
 from bnncert_check.verdict import CannotCheck
 
 LAW = "law"
@@ -22,8 +22,9 @@ NUMBERS, REMAINDER = 6, 3
 MOST_CELLS, MOST_PARTS = 256, 16
 SIZES = (2**4, 2**17)  # of the lattice, a power of 2
 FARTHEST = 2.0**40  # index of the lattice
-CORNERS = 24 * 4  # numbers a cell that are held at once
-AT_ONCE = 2**22  # numbers of atoms
+# Of a cell, an atom and an entry of a lattice: numbers that are held, and steps, about.
+HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
+LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
 
 
 def is_law(value: Any) -> bool:
@@ -38,19 +39,15 @@ def read_law(value: Any, prefix: str, asked: Asked) -> Law:
     named = ("cells of z", "parts of z", "cells of v", "parts of v")
     most = (MOST_CELLS, MOST_PARTS) * 2
     least = (2, 1) * 2
-    counts = listed(law["cells"], f"the cells of {prefix!r}", 4)
-    cells = [whole(*each) for each in zip(counts, named, least, most, strict=True)]
+    said = listed(law["cells"], f"the cells of {prefix!r}", 4)
+    cells = [whole(*each) for each in zip(said, named, least, most, strict=True)]
     size = whole(law["size"], "the size of the lattice", *SIZES)
     if size & (size - 1):
         raise CannotCheck("malformed", f"the size of the lattice is {size}, not a power of 2")
-    corners = CORNERS * cells[0] * cells[2]
-    require_room(
-        8 * ((corners + 2 * size) * hidden.outputs + AT_ONCE),
-        asked.tensors.size + asked.model.size,
-        f"the laws of {hidden.outputs} neurons",
-    )
+    counts = cells[0], cells[1], cells[2], cells[3]
+    _require_effort(counts, size, hidden.outputs, asked)
     inputs, rows, name = asked.model.network.inputs, asked.rows, f"{prefix}{LAW}."
-    numbers = asked.tensors.numbers(f"{name}numbers", (rows, NUMBERS))
+    table = asked.tensors.numbers(f"{name}numbers", (rows, NUMBERS))
     remainders = asked.tensors.numbers(f"{name}remainders", (rows, REMAINDER))
     theta, y = (
         asked.tensors.numbers(name + of, (rows, inputs), "float32") for of in ("theta", "y")
@@ -58,8 +55,27 @@ def read_law(value: Any, prefix: str, asked: Asked) -> Law:
     chance = remainders[:, 2]
     if not ((remainders[:, :2] > 0).all() and (theta > 0).all() and (chance >= 0).all()):
         raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
-    choices = tuple(_choice(row, prefix) for row in numbers)
-    return Law((cells[0], cells[1], cells[2], cells[3]), size, choices, remainders, theta, y)
+    choices = tuple(_choice(row, prefix) for row in table)
+    return Law(counts, size, choices, remainders, theta, y)
+
+
+def _require_effort(
+    counts: tuple[int, int, int, int], size: int, neurons: int, asked: Asked
+) -> None:
+    """In memory for the neurons that are treated together, and in time for all of every row."""
+    number = counts[0] * counts[2]
+    numbers = number, number * counts[1] * counts[3], size
+    held, steps = (
+        sum(own * each for own, each in zip(numbers, costs, strict=True)) for costs in (HELD, STEPS)
+    )
+    together, total = min(at_once(counts, size), neurons), asked.tensors.size + asked.model.size
+    require_room(8 * together * held, total, f"the laws of {together} neurons")
+    if asked.rows * neurons * steps > LEAST_EFFORT + EFFORT * total:
+        raise CannotCheck(
+            "too-large",
+            f"the laws of {asked.rows} rows of {neurons} neurons would take {steps} steps each; "
+            f"files of {total} bytes may take less",
+        )
 
 
 def _choice(row: Array, prefix: str) -> Choice:

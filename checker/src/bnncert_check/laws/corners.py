@@ -23,6 +23,7 @@ SQUARE, FLOOR = 1.06, 0.56  # k and b*/θ: E|max(b, b*) h + y| <= ½ (((2/π) b�
 CLIP = 2.5  # standard deviations to which A and B follow u and u(z - m)
 SLOPES = 8  # equal steps of the slopes that are tried
 OF_ROWS = ("v", "s", "v_size", "beta", "beta_std", "beta_size")
+OF_NEURONS = ("mean", "std", "size", "v", "s", "v_size", "weight", "variance", "kappa")
 UNDERFLOW = 2.0**-500  # of a sum or a root of what was too small for a float, generously
 SAME = 2.0**-30  # losses that differ by less, of what is summed, count as equal
 
@@ -51,6 +52,11 @@ class Margins:
     def row(self, r: int) -> Margins:
         """Of one row alone."""
         own = {name: getattr(self, name)[r : r + 1] for name in OF_ROWS}
+        return replace(self, **own)
+
+    def part(self, neurons: slice) -> Margins:
+        """Of some neurons."""
+        own = {name: getattr(self, name)[..., neurons] for name in OF_NEURONS}
         return replace(self, **own)
 
     @property

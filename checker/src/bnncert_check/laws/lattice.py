@@ -14,17 +14,17 @@ charged by Chernoff's bound.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flint import arb
+from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import UNIT, Array, up, upper_float
 from bnncert_check.laws.cells import Cells
 from bnncert_check.laws.corners import Grid
 from bnncert_check.laws.exponentials import exp_up, log_up, signed_tails_up
 
-MOST_ATOMS = 2**18  # at once
 CELLS = 24.0  # λ²d²/24 of a log-concave law on a segment
 ROUNDING = 2.0**-40
 TRANSFORM = 32.0  # units of rounding a stage of a fast Fourier transform (Higham, theorem 24.2: 10)
@@ -52,35 +52,52 @@ class Ends:
     least: float
 
 
-def failing(value: Array, squared: Array, at: Grid, choice: Choice, size: int, ends: Ends) -> arb:
-    """Of one row, whose T and (a p̄)² at the corners are [n, K, L, 2, 2]."""
-    if not choice.curb and squared.any():
-        return arb(1)  # nothing stands for L g
-    terms, lost = _terms(value - up(choice.curb * squared), at, choice, size)
-    rest, missing = _others(ends, choice, size)
-    laws = np.concatenate([terms, rest])
-    noise = choice.step * (len(terms) * (1 / arb(choice.noise)).log() / 2).sqrt()
+@dataclass(frozen=True)
+class Summed:
+    """Of independent terms, which need not be held: the product of their laws' transforms; the
+    product of their masses, each at least 1, and the sum of their laws' norms; Σ log E e^{-tilt X}
+    from above; and the mass that their laws leave out."""
+
+    count: int
+    spectrum: NDArray[np.complex128]
+    heavy: float
+    norms: float
+    moments: arb
+    lost: float
+
+    def with_others(self, other: Summed) -> Summed:
+        return Summed(
+            self.count + other.count,
+            self.spectrum * other.spectrum,
+            self.heavy * other.heavy,
+            self.norms + other.norms,
+            self.moments + other.moments,
+            float(np.nextafter(self.lost + other.lost, np.inf)),
+        )
+
+
+def failing(terms: Summed, choice: Choice, size: int, ends: Ends) -> arb:
+    """Of one row, whose neurons are summed."""
+    every = terms.with_others(_summed(*_others(ends, choice, size), choice))
+    noise = choice.step * (terms.count * (1 / arb(choice.noise)).log() / 2).sqrt()
     last = math.floor(upper_float((arb(ends.least) + noise) / choice.step))
     if not choice.low <= last < choice.low + size:
         return arb(1)
-    sums, error = _convolved(laws)
+    sums, error = _convolved(every, size)
     indices = np.arange(choice.low, last + 1) % size
-    tail = arb(float(up(sums[indices].sum() + error))) + lost + missing
-    return (tail + _below(laws, choice)) / (1 - arb(choice.noise))
+    tail = arb(float(up(sums[indices].sum() + error))) + every.lost
+    below = (every.moments + arb(choice.tilt) * choice.low * arb(choice.step)).exp()
+    return (tail + below) / (1 - arb(choice.noise))
 
 
-def _terms(value: Array, at: Grid, choice: Choice, size: int) -> tuple[Array, float]:
-    """The neurons' laws [n, size], a few neurons at a time, and the mass that they leave out."""
-    count = len(value)
-    laws, lost = np.zeros((count, size)), 0.0
-    each = max(1, MOST_ATOMS // (at.first.mass[0].size * at.second.mass[0, 0].size))
-    for start in range(0, count, each):
-        part = slice(start, start + each)
-        first, second = at.first.part(part), at.second.part((0, part))
-        place, mass = _atoms(value[part], first, second, choice.rate)
-        laws[part], missed = _spread(place, mass, choice.step, size)
-        lost = float(np.nextafter(lost + missed, np.inf))
-    return laws, lost
+def neurons(value: Array, squared: Array, at: Grid, choice: Choice, size: int) -> Summed:
+    """Of one row, whose T and (a p̄)² at the corners are [n, K, L, 2, 2]."""
+    if not choice.curb and squared.any():
+        return replace(_summed(np.ones((1, size)), 1.0, choice), count=len(value))
+    place, mass = _atoms(
+        value - up(choice.curb * squared), at.first, at.second.part(0), choice.rate
+    )
+    return _summed(*_spread(place, mass, choice.step, size), choice)
 
 
 def _atoms(value: Array, first: Cells, second: Cells, rate: float) -> tuple[Array, Array]:
@@ -129,7 +146,8 @@ def _spread(place: Array, mass: Array, step: float, size: int) -> tuple[Array, f
     count = len(place) * size
     found = np.bincount((start + where).reshape(-1), (mass - right).reshape(-1), count)
     found += np.bincount((start + (where + 1) % size).reshape(-1), right.reshape(-1), count)
-    laws: Array = np.asarray(found * (1 + 2 * ROUNDING), np.float64)
+    # One mass is added after the other.
+    laws: Array = np.asarray(found * (1 + 2 * ROUNDING + 2 * place.shape[-1] * UNIT), np.float64)
     return laws.reshape(len(place), size), lost
 
 
@@ -147,36 +165,47 @@ def _others(ends: Ends, choice: Choice, size: int) -> tuple[Array, float]:
         curb = np.where(at > 0, 1.0, signed_tails_up(root))
     # P(X < kΔ), each from above by less than a rounding: masses between them, from above.
     chances = np.stack([beta, rate, curb])
+    chances[:, -1] = 1.0  # what is above is put at the top
     slack = ROUNDING * chances[:, 1:]
     masses = np.maximum(chances[:, 1:] - chances[:, :-1], 0) + slack
-    missing = float(up(chances[:, 0].sum() * (1 + ROUNDING) + (1 - chances[:, -1]).clip(0).sum()))
+    missing = float(up(chances[:, 0].sum() * (1 + ROUNDING)))
     return np.roll(masses, -(size // 2), -1), missing
 
 
-def _convolved(laws: Array) -> tuple[Array, float]:
+def _summed(laws: Array, lost: float, choice: Choice) -> Summed:
+    """Of laws [n, size] with index k in place k mod size."""
+    spectrum = np.fft.rfft(laws[0])
+    for law in laws[1:]:
+        spectrum = spectrum * np.fft.rfft(law)
+    return Summed(
+        len(laws),
+        spectrum,
+        float(np.maximum(laws.sum(-1), 1.0).prod()),  # masses may be a little more than 1
+        float(np.sqrt((laws * laws).sum(-1)).sum()),
+        _moments(laws, choice),
+        lost,
+    )
+
+
+def _convolved(found: Summed, size: int) -> tuple[Array, float]:
     """The law of the sum, cyclic, and what its transforms may be off by over any set of indices.
 
     A transform's error is at most TRANSFORM u log2 N of its norm; a product of factors that are at
     most 1 adds their errors; sums of N entries are at most √N times their norm.
     """
-    count, size = laws.shape
     stages = TRANSFORM * UNIT * math.log2(size)
-    heavy = float(np.maximum(laws.sum(-1), 1.0).prod())  # factors may be a little more than 1
-    norms = float(np.sqrt((laws * laws).sum(-1)).sum())
-    spectrum = np.fft.rfft(laws[0])
-    for law in laws[1:]:
-        spectrum = spectrum * np.fft.rfft(law)
-    off = (stages * math.sqrt(size) * norms + 8 * count * UNIT) * heavy**2 * (1 + ROUNDING)
+    heavy = found.heavy * (1 + ROUNDING)
+    off = (stages * math.sqrt(size) * found.norms + 8 * found.count * UNIT) * heavy**2
     error = math.sqrt(size) * (off + stages * heavy) * (1 + ROUNDING) + 2 * size * UNIT
-    return np.fft.irfft(spectrum, size), error
+    return np.fft.irfft(found.spectrum, size), error
 
 
-def _below(laws: Array, choice: Choice) -> arb:
-    """P(sum < low Δ) <= e^{tilt low Δ} Π E e^{-tilt X}, also for the true laws, which are below."""
+def _moments(laws: Array, choice: Choice) -> arb:
+    """Σ log E e^{-tilt X}, from above, for P(sum < low Δ) <= e^{tilt low Δ} Π E e^{-tilt X}; also
+    for the true laws, which are below."""
     size = laws.shape[-1]
     k = np.arange(size)
     at = np.where(k < size // 2, k, k - size) * choice.step
-    moments = (laws @ exp_up(-choice.tilt * at)) * (1 + ROUNDING)
+    moments = (laws @ exp_up(-choice.tilt * at)) * (1 + ROUNDING + 2 * size * UNIT)
     total = arb(float(np.sum(up(log_up(moments)))))
-    total += arb(ROUNDING) * arb(float(np.abs(log_up(moments)).sum()))
-    return (total + arb(choice.tilt) * choice.low * arb(choice.step)).exp()
+    return total + arb(ROUNDING) * arb(float(np.abs(log_up(moments)).sum()))

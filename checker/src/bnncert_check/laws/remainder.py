@@ -10,11 +10,13 @@ A Cholesky factor of I - λĈ - cI, c more than all roundings, bounds the determ
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 import numpy as np
 from flint import arb
 
-from bnncert_check.arithmetic import UNIT, Array, gamma, up, upper_float
-from bnncert_check.laws.corners import SQUARE, Grid, Margins, References
+from bnncert_check.arithmetic import UNIT, Array, gamma, upper_float
+from bnncert_check.laws.corners import SQUARE, Grid, Margins
 from bnncert_check.laws.exponentials import exp_up, log_up
 from bnncert_check.verdict import Rejected
 
@@ -24,10 +26,26 @@ FLAT = 2.0**-40  # a variance that is rounding alone, of the second moment
 ROUNDING = 2.0**-40  # of centres and sums
 
 
-def remainders(
-    rows: Margins, found: References, at: Grid, a: Array, b: Array, chosen: Array
-) -> Array:
-    """u of every row [R], from above; chosen [R, 3]: share h, scale λ, chance η."""
+@dataclass(frozen=True)
+class Moments:
+    """Of A and B of every neuron, [R, n]: means, how far these may be off, the slope of B on A, and
+    proxies of A and of B beside it."""
+
+    first: Array
+    second: Array
+    first_error: Array
+    second_error: Array
+    slope: Array
+    proxy: Array
+    beside: Array
+
+
+def joined(parts: list[Moments]) -> Moments:
+    names = [field.name for field in fields(Moments)]
+    return Moments(*(np.concatenate([getattr(own, name) for own in parts], -1) for name in names))
+
+
+def moments(at: Grid, a: Array, b: Array) -> Moments:
     first, second = at.first.corners, at.second.corners
     mass = (first[None, :, :, None, :, None] * second[:, :, None, :, None, :]).reshape(
         *a.shape[:2], -1
@@ -43,16 +61,17 @@ def remainders(
     slope = np.where(regular, (mass * a * b).sum(-1) / np.where(regular, variance, 1.0), 0.0)
     beside = b - slope[..., None] * a
     proxies = proxy(a, mass, errors[0]), proxy(beside, mass, errors[1] + np.abs(slope) * errors[0])
+    return Moments(centers[0], centers[1], errors[0], errors[1], slope, *proxies)
+
+
+def remainders(rows: Margins, theta: Array, y: Array, known: Moments, chosen: Array) -> Array:
+    """u of every row [R], from above; chosen [R, 3]: share h, scale λ, chance η."""
     weight, kappa = np.abs(rows.weight), np.abs(rows.kappa)
-    away = np.abs(centers[0] @ rows.weight.T + centers[1] @ rows.kappa.T - found.y)
-    sizes = np.abs(centers[0]) @ weight.T + np.abs(centers[1]) @ kappa.T + np.abs(found.y)
-    away += errors[0] @ weight.T + errors[1] @ kappa.T + rows.slack * sizes
-    return np.array(
-        [
-            _row(rows, found.theta[r], slope[r], proxies[0][r], proxies[1][r], away[r], chosen[r])
-            for r in range(len(chosen))
-        ]
-    )
+    away = np.abs(known.first @ rows.weight.T + known.second @ rows.kappa.T - y)
+    sizes = np.abs(known.first) @ weight.T + np.abs(known.second) @ kappa.T + np.abs(y)
+    away += known.first_error @ weight.T + known.second_error @ kappa.T + rows.slack * sizes
+    every = zip(theta, known.slope, known.proxy, known.beside, away, chosen, strict=True)
+    return np.array([_row(rows, *own) for own in every])
 
 
 def _row(
@@ -95,7 +114,7 @@ def proxy(x: Array, mass: Array, error: Array) -> Array:
     convex log E exp(t X) between the points of a grid, and beyond it by |X| <= R.
     """
     points, weights = _spread(x, mass)
-    reach = up(np.abs(points).max(-1) * (1 + ROUNDING))
+    reach = np.abs(points).max(-1) * (1 + 2 * ROUNDING)
     error = error + ROUNDING * reach
     start = NEAR / np.maximum(reach, 1e-100)
     most = (weights * points**2).sum(-1) * float(exp_up(np.array(NEAR))) * (1 + ROUNDING)
@@ -126,5 +145,6 @@ def _spread(x: Array, mass: Array) -> tuple[Array, Array]:
     count = mass[..., 0].size * POINTS
     found = np.bincount(where, (mass - right).reshape(-1), count)
     found += np.bincount(where + 1, right.reshape(-1), count)
+    found *= 1 + 2 * mass.shape[-1] * UNIT  # it adds one after the other
     weights: Array = np.asarray(found, np.float64).reshape(*mass.shape[:-1], POINTS)
     return low + step * np.arange(POINTS), weights

@@ -14,15 +14,14 @@ from bnncert_check.laws.corners import (
     UNDERFLOW,
     Grid,
     Margins,
-    References,
     corners,
     grid,
     reference_values,
     references,
     slopes,
 )
-from bnncert_check.laws.lattice import Choice, Ends, failing
-from bnncert_check.laws.remainder import remainders
+from bnncert_check.laws.lattice import Choice, Ends, Summed, failing, neurons
+from bnncert_check.laws.remainder import joined, moments, remainders
 from bnncert_check.layers import Activation
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
@@ -30,6 +29,8 @@ from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Dense
 
 LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
+# Of some neurons: corners and atoms of their cells, and entries of their lattices.
+CORNERS, ATOMS, ENTRIES = 2**15, 2**18, 2**19
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class Law:
     remainders: Array
     theta: Array
     y: Array
+
+
+def at_once(counts: tuple[int, int, int, int], size: int) -> int:
+    """How many neurons are treated together."""
+    number = counts[0] * counts[2]
+    atoms = number * counts[1] * counts[3]
+    return max(1, min(CORNERS // number, ATOMS // atoms, ENTRIES // size))
 
 
 def require_form(model: Model, posterior: Posterior) -> tuple[Dense, Dense]:
@@ -88,18 +96,28 @@ def _require_scale(
 
 
 def _row(own: Margins, theta: Array, y: Array, law: Law, row: int) -> arb:
-    """Of one row at a time: corners of all would take its memory many times."""
-    found, at = references(own, theta, y), _grid(own, law.cells)
-    alpha = slopes(own, found, at)
-    a, b = reference_values(own, at, alpha)
-    value, squared = corners(own, found, at, alpha, a, b)
-    least, chance = _constants(own, found), arb(0)
-    if len(own.radius):
+    """Of one row at a time, and of it some neurons: corners of all would take much memory."""
+    chance, known, choice = arb(0), [], law.choices[row]
+    sums: list[Summed] = []
+    each = at_once(law.cells, law.size)
+    for start in range(0, len(own.mean), each):
+        part = own.part(slice(start, start + each))
+        found, at = references(part, theta, y), _grid(part, law.cells)
+        alpha = slopes(part, found, at)
+        a, b = reference_values(part, at, alpha)
+        value, squared = corners(part, found, at, alpha, a, b)
+        own_sum = neurons(value[0], squared[0], at, choice, law.size)
+        sums = [sums[0].with_others(own_sum) if sums else own_sum]
+        if len(own.radius):
+            known.append(moments(at, a, b))
+    least = _constants(own, theta, y)
+    if known:
         chosen = law.remainders[row : row + 1]
-        least, chance = least + remainders(own, found, at, a, b, chosen), arb(float(chosen[0, 2]))
+        u = remainders(own, theta, y, joined(known), chosen)
+        least, chance = least + u, arb(float(chosen[0, 2]))
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
     ends = Ends(float(beta[0]), float(own.beta_std[0]), float(up(least[0])))
-    return failing(value[0], squared[0], at, law.choices[row], law.size, ends) + chance
+    return failing(sums[0], choice, law.size, ends) + chance
 
 
 def _margins(
@@ -145,8 +163,8 @@ def _grid(own: Margins, counts: tuple[int, int, int, int]) -> Grid:
     return grid(own, cells(edges[0], counts[1]), cells(edges[1], counts[3]))
 
 
-def _constants(own: Margins, found: References) -> Array:
+def _constants(own: Margins, theta: Array, y: Array) -> Array:
     """K = ½ Σ_j r_j (θ_j - k (y⁰_j)²/θ_j), from above, [R]"""
-    squares = SQUARE * found.y**2 / found.theta
-    rounding = own.slack * ((found.theta + squares) @ own.radius) + UNDERFLOW
-    return np.asarray(((found.theta - squares) @ own.radius) / 2 + rounding)
+    squares = SQUARE * y**2 / theta
+    rounding = own.slack * ((theta + squares) @ own.radius) + UNDERFLOW
+    return np.asarray(((theta - squares) @ own.radius) / 2 + rounding)
