@@ -183,8 +183,6 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
     slopes = _slopes(tensors, f"{prefix}slopes", (leaves, count), _limits(asked), "float32")
     if not (np.abs(paths) <= count).all():
         raise CannotCheck("malformed", f"tensor '{prefix}paths' splits places that are not listed")
-    if repeats(paths):
-        raise CannotCheck("malformed", f"a path of tensor '{prefix}paths' splits a place twice")
     if not (multipliers >= 0).all():
         raise Rejected(
             "multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0"
@@ -193,6 +191,8 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
         raise Rejected(
             "leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree"
         )
+    if repeats(paths):
+        raise CannotCheck("malformed", f"a path of tensor '{prefix}paths' splits a place twice")
     return Tree(
         paths, multipliers, slopes, None if scale is None else _common(scale, prefix, asked)
     )
