@@ -117,7 +117,7 @@ def branched(problem: Problem, _: Path) -> str:
 
 
 def splits(layer: Layer) -> bool:
-    return isinstance(layer, ACTIVATIONS) and layer.traits.bent
+    return isinstance(layer, ACTIVATIONS) and bool(layer.traits.splits)
 
 
 def checked(problem: Problem, folder: Path) -> str:

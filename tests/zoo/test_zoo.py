@@ -28,6 +28,7 @@ from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors
 from bnncert.layers import Conv2d, Dense
 from bnncert.model.network import Network, mlp
+from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop, Robust, accuracy
 from bnncert.train import loop as training
@@ -80,8 +81,15 @@ def notes_of(path: Path) -> dict[str, Any]:
     return dict(header["notes"])
 
 
-def normal(name: str) -> tuple[Network, Normal]:
+def shipped(name: str) -> tuple[Network, Normal | LowRankNormal]:
+    """Networks with a head share the noise of its weights; the others' is independent."""
     network, posterior = load_posterior(posterior_path(name))
+    assert isinstance(posterior, Normal if ZOO[name].head is None else LowRankNormal)
+    return network, posterior
+
+
+def normal(name: str) -> tuple[Network, Normal]:
+    network, posterior = shipped(name)
     assert isinstance(posterior, Normal)
     return network, posterior
 
@@ -165,9 +173,10 @@ def test_shipped_files_are_what_their_index_and_recipe_say(name: str) -> None:
     path, made, known = posterior_path(name), ZOO[name], INDEX[name]
     assert path == SHIPPED / f"{name}.safetensors"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == known["sha256"]
-    network, posterior = normal(name)
+    network, posterior = shipped(name)
     notes = notes_of(path)
     said = dict(notes["recipe"])
+    assert said.pop("head", None) == made.head
     if robust := said.get("robust"):
         said["robust"] = Robust(**robust | {"clip": robust["clip"] and tuple(robust["clip"])})
     assert said.pop("name", name) == name
@@ -175,8 +184,8 @@ def test_shipped_files_are_what_their_index_and_recipe_say(name: str) -> None:
     assert BayesByBackprop(**said) == made.training  # settings that came later have their default
     assert network == made.network
     assert notes["accuracy"] == known["accuracy"]
-    random = posterior.std > 0
-    assert notes["std"] == known["std"] == float(posterior.std[random].median())
+    std = posterior.marginal_std
+    assert notes["std"] == known["std"] == float(std[std > 0].median())
     assert posterior.mean.isfinite().all()
 
 
@@ -197,7 +206,10 @@ def test_shipped_logs_are_of_a_whole_training(name: str) -> None:
         else:  # the bound is worse than what it bounds
             assert epoch["loss"] > epoch["nll"] + divergence - 1e-3
             assert 0 <= epoch["certified"] <= 1
-    assert log[-1]["loss"] < log[0]["loss"]
+    if made.head is None:
+        assert log[-1]["loss"] < log[0]["loss"]
+    else:  # a trunk has no divergence to lose, and the bound comes into its loss on the way
+        assert log[-1]["certified"] > log[0]["certified"]
 
 
 @pytest.mark.parametrize("name", [name for name in STATED if name in INDEX])
@@ -222,9 +234,11 @@ def test_honest_posteriors_are_wide(name: str) -> None:
 
 def test_which_weights_are_random() -> None:
     for name in INDEX:
-        network, posterior = normal(name)
-        for layer, parts in zip(network.layers, network.split(posterior.std), strict=True):
+        network, posterior = shipped(name)
+        every = network.split(posterior.marginal_std)
+        for layer, parts in zip(network.layers, every, strict=True):
             certain = ZOO[name].training.bayesian == "dense" and isinstance(layer, Conv2d)
+            certain |= ZOO[name].head is not None and layer is not network.layers[-1]
             assert all(
                 bool((part == 0).all() if certain else (part > 0).all()) for part in parts
             ), name

@@ -41,6 +41,11 @@ class Traits:
         return self.slope is not None and bool(np.all(np.asarray(self.slope) <= 1))
 
     @property
+    def kinks(self) -> tuple[float, ...]:
+        """Where neurons may be split: the slope rises at the first and falls at the second."""
+        return self.ends or ((0.0,) if self.bent else ())
+
+    @property
     def flat_below(self) -> bool:
         """Whether f is 0 for all z <= 0, however far below."""
         if self.ends is not None:
@@ -94,6 +99,11 @@ class Activation:
     def below(self) -> float | Array | None:
         """The slope below 0 of what is linear on both sides of it."""
         return self.slope if self.own is None else self.own.slope
+
+    @property
+    def pieces(self) -> tuple[float | Array, ...]:
+        """The slopes between the kinks, of what may be split."""
+        return (0.0, 1.0, 0.0) if self.below is None else (self.below, 1.0)
 
     @property
     def outputs(self) -> int:

@@ -51,9 +51,8 @@ from bnncert_check.linear import (
     with_one,
 )
 from bnncert_check.model import Model, Posterior
-from bnncert_check.network import Network
 from bnncert_check.region import Region
-from bnncert_check.splits import Common, Leaf, Tree, leaf_of, split_step
+from bnncert_check.splits import Common, Leaf, Tree, leaf_of, split_step, splittable
 from bnncert_check.tails import normal_tail
 from bnncert_check.weighted import Conv, Dense, Linear, Scale, pull_up
 from bnncert_check.wiring import SUMS, MaxPool, Move, Sum
@@ -71,7 +70,8 @@ class Proof:
     """The threshold t and the activations' slopes by position: [n], and [R, n] where output rows
     have their own.
 
-    `trees` by output row, on the neurons `open` of all (leaky) ReLUs, numbered through.
+    `trees` by output row, on the places `open` of all activations that may be split, numbered
+    through.
     """
 
     t: float
@@ -147,9 +147,9 @@ def _rows(traced: Trace, rows: Array, offsets: Array, proof: Proof) -> Functiona
 def _tree_failure(traced: Trace, row: Array, offset: float, proof: Proof, tree: Tree) -> arb:
     """Where the row fails, it fails in a leaf: Σ q over the leaves, or the tail of their
     maximum."""
-    widths, found = splittable(traced.network), []
+    shapes, found = splittable(traced.network), []
     for number in range(len(tree.paths)):
-        own = _leaf(traced, leaf_of(tree, number, proof.open, widths))
+        own = _leaf(traced, leaf_of(tree, number, proof.open, shapes))
         coefficients, tally = walk(own, row[None], keep=True)
         value, lipschitz = conclude(own, coefficients[0], tally)
         deviation = _deviation(own, coefficients, tree.common) if tree.common else 0.0
@@ -192,18 +192,8 @@ def _deviation(traced: Trace, coefficients: dict[int, Array], common: Common) ->
     return float(up(up(sqrt_up(parts[0]) + sqrt_up(parts[1])) + sqrt_up(parts[2]))[0])
 
 
-def splittable(network: Network) -> dict[int, int]:
-    """How many neurons every (leaky) ReLU has, by position: what `open` numbers through, and splits
-    speak of."""
-    return {
-        layer.position: layer.width
-        for layer in network.layers
-        if isinstance(layer, Activation) and layer.traits.bent
-    }
-
-
 def _leaf(root: Trace, leaf: Leaf) -> Trace:
-    """The root's trace with the leaf's signs; up to the next sum, boxes are those of the leaf."""
+    """The root's trace with the leaf's splits; up to the next sum, boxes are those of the leaf."""
     smaller: dict[int, Interval] = {}  # by node
     changed: list[Step] = []
     for k, (layer, whole) in enumerate(zip(root.network.layers, root.steps, strict=True)):

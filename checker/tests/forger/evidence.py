@@ -143,18 +143,21 @@ def slopes(r: Random, *shape: int) -> Array:
     return pick(r, [r.random(shape), np.zeros(shape), np.ones(shape), np.round(r.random(shape))])
 
 
-def bent(net: Net) -> list[tuple[int, int]]:
-    """Position and width of every ReLU that is steeper above 0 than below."""
-    pairs = enumerate(zip(net.layers, net.shapes_before, strict=True))
-    return [(k, math.prod(shape)) for k, (layer, shape) in pairs if _is_bent(layer)]
+def places(net: Net) -> int:
+    """Kinks of all neurons that are linear between them: of ReLUs that are steeper above 0 than
+    below, and of clips."""
+    pairs = zip(net.layers, net.shapes_before, strict=True)
+    return sum(_kinks(layer) * math.prod(shape) for layer, shape in pairs)
 
 
-def _is_bent(layer: Layer) -> bool:
-    return layer["type"] in BENT or max(layer.get("slopes", [2.0])) <= 1
+def _kinks(layer: Layer) -> int:
+    if layer["type"] == "Hardtanh":
+        return 2
+    return int(layer["type"] in BENT or max(layer.get("slopes", [2.0])) <= 1)
 
 
 def trees(r: Random, made: Forgery, prefix: str, rows: int, part: int) -> dict[str, Any]:
-    total = sum(width for _, width in bent(made.net))
+    total = places(made.net)
     if not total:
         return {}
     count = int(r.integers(1, total + 1)) if r.random() < 0.95 else 0
@@ -176,12 +179,14 @@ def trees(r: Random, made: Forgery, prefix: str, rows: int, part: int) -> dict[s
 
 
 def tree(r: Random, count: int) -> Array:
-    """Ends of a random binary tree, now and then with one missing or one too many."""
+    """Ends of a random binary tree, now and then with one missing or one too many, or with a place
+    split twice."""
     leaves: list[list[int]] = [[]]
     for _ in range(int(r.integers(0, 4)) if count else 0):
         leaf = leaves.pop(int(r.integers(len(leaves))))
         k = int(r.integers(1, count + 1))
-        leaves += [[*leaf, k], [*leaf, -k]]
+        fresh = k not in map(abs, leaf) or r.random() < 0.05
+        leaves += [[*leaf, k], [*leaf, -k]] if fresh else [leaf]
     if r.random() < 0.1:
         leaves = leaves[1:] if r.random() < 0.5 else [*leaves, leaves[0]]
     depth = max((len(leaf) for leaf in leaves), default=0)

@@ -26,9 +26,9 @@ Evidence: TypeAlias = tuple[str, dict[str, Any], dict[str, Any]]  # kind, eviden
 
 @dataclass(frozen=True)
 class Problem:
-    """Layers: (inputs, outputs) with a bias, the name of an activation, or the slope of a
-    LeakyReLU. The posterior's fields are flat: W0, b0, W1, b1, ...; several components make a
-    mixture."""
+    """Layers: (inputs, outputs) with a bias, the name of an activation or its entry in a header, or
+    the slope of a LeakyReLU. The posterior's fields are flat: W0, b0, W1, b1, ...; several
+    components make a mixture."""
 
     layers: tuple[Any, ...]
     components: tuple[dict[str, Any], ...]
@@ -47,6 +47,8 @@ class Problem:
         def entry(layer: Any) -> dict[str, Any]:
             if isinstance(layer, tuple):
                 return {"type": "Dense", "inputs": layer[0], "outputs": layer[1], "bias": True}
+            if isinstance(layer, dict):
+                return layer
             return (
                 {"type": layer} if isinstance(layer, str) else {"type": "LeakyReLU", "slope": layer}
             )

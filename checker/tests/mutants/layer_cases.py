@@ -200,11 +200,11 @@ def shared_cases() -> Iterator[Case]:
         yield Case("shared noise", problem, evidence, (0, most), [(0.9, 1)])
 
 
-def leaves(neuron: int, paths: Any, multipliers: Any) -> Evidence:
-    """Branch and bound with splits of one neuron of two."""
+def leaves(place: int, paths: Any, multipliers: Any) -> Evidence:
+    """Branch and bound with splits of one neuron of two, or of one kink of a clip."""
     kind, evidence, tensors = smooth(lower_slopes1=[0, 0], upper_slopes1=[0.5, 0.5])
     evidence["components"][0]["lower"] |= {"trees": [{"row": 0, "scale": None}]}
-    tensors |= {"c0.open": [neuron], "c0.tree0.paths": paths, "c0.tree0.multipliers": multipliers}
+    tensors |= {"c0.open": [place], "c0.tree0.paths": paths, "c0.tree0.multipliers": multipliers}
     return kind, evidence, tensors | {"c0.tree0.slopes": [[0.0]] * len(paths)}
 
 
@@ -234,9 +234,28 @@ def tree_cases() -> Iterator[Case]:
         "two parts": in_two(0.0),
         "two parts, one of them beyond the region": in_two(9.0),
     }
+    mean = [1, -1, 0, 0, 0, -2, 1.1]
     for name, evidence in proofs.items():
-        mean = [1, -1, 0, 0, 0, -2, 1.1]
         yield case(name, ((1, 2), "ReLU", (2, 1)), mean, 0.0, evidence, 0, 0.5, eps=1)
+    yield from _clipped(mean)
+
+
+def _clipped(mean: Any) -> Iterator[Case]:
+    """y = 1.1 - 2 min(max(-x, low), high) on |x| <= 1, places of x and -x at `low`, then at
+    `high`."""
+    wrong, right = ((0, 0), [(0.5, 1)], None), ((1, 1), [], (0.9, 1))
+    once, both = leaves(0, [[1]], [[1.0]]), leaves(3, [[1], [-1]], [[0.0], [0.0]])
+    twice = leaves(3, [[1, 1], [1, -1], [-1, 0]], [[0.0, 0.0]] * 3)
+    for low, high, name, evidence, claims in (
+        (0, 6, "a clip only where x >= 0", once, wrong),
+        (-0.5, 0.75, "a clip only where x >= -0.5", once, wrong),
+        (-0.5, 0.75, "a clip only where -x <= 0.75", leaves(3, [[-1]], [[0.0]]), wrong),
+        (-0.5, 0.5, "a clip", both, right),
+        (-0.5, 0.5, "a clip split twice in one place", twice, (None, [(0.5, 1)], None)),
+    ):
+        clip = {"type": "Hardtanh", "low": float(low), "high": float(high)}
+        problem = Problem(((1, 2), clip, (2, 1)), fields(mean), eps=1.0)
+        yield Case(name, problem, evidence, *claims)
 
 
 def width_cases() -> Iterator[Case]:

@@ -35,6 +35,7 @@ from mutants.layers_known import every_layer
 from mutants.lines import LINES, lines
 from mutants.outcomes import Checker, never
 from mutants.probabilities import masses, means, tails, unions
+from mutants.splits_known import splits
 
 
 @cache
@@ -70,6 +71,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             graphs,
             every_layer,
             heads,
+            splits,
             unions,
             tails,
             masses,

@@ -61,10 +61,11 @@ def _piece(token: str) -> str:
 DEFECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "widths that start at 0": (
         (
-            "proofs",
-            "layer.position: layer.width for",
-            "layer.position: layer.width * (layer.position > 0) for",
+            "splits",
+            "(len(layer.traits.kinks), layer.width) for",
+            "(len(layer.traits.kinks), layer.width * (layer.position > 0)) for",
         ),
+        ("splits", "np.ones((1, layer.width), bool)", "np.ones_like(signs[:1], bool)"),
         ("evidence.proof", ".all() and count > 0", ".all()"),
     ),
     "mixtures by their first component": (

@@ -9,7 +9,8 @@ interval, which leave the smallest area.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +35,15 @@ from bnncert.model.curves import CURVES, Curve
 from bnncert.model.layers import rule_for
 from bnncert.numerics.rounding import TINY, UNIT
 
-__all__ = ["Relaxation", "image", "relax", "slope_below", "smooth_intercept"]
+__all__ = [
+    "Relaxation",
+    "image",
+    "outer_slopes",
+    "relax",
+    "slope_below",
+    "smooth_intercept",
+    "turned",
+]
 
 
 def relax(activation: Activation, interval: Box) -> Relaxation:
@@ -73,6 +82,29 @@ def slope_below(activation: Bent | PReLU, like: Tensor) -> Tensor:
     return -activation(-torch.ones_like(like))
 
 
+def outer_slopes(activation: Activation, like: Tensor) -> list[Tensor]:
+    """The slopes before the first of the kinks that branching splits at and behind the second, as
+    many as entries of `like` [..., *shape]."""
+    found = []
+    for kink, way in zip(activation.traits.splits, (-1.0, 1.0), strict=False):
+        at = torch.full_like(like, kink)
+        found.append((activation(at + way) - activation(at)) * way)
+    return found
+
+
+def turned(
+    activation: Activation, lines: Relaxation, interval: Box, slopes: Sequence[Tensor]
+) -> Relaxation:
+    """The lines on [B, n] with other slopes: at the first kink the lower one turns, at the second
+    the upper one."""
+    if activation.traits.bent:  # about 0
+        return replace(lines, lower_slope=slopes[0])
+    below, above = slopes
+    lower = kinked_intercept(activation, 1, below, interval)
+    upper = -kinked_intercept(activation, -1, -above, interval)
+    return Relaxation(below, lower, above, upper)
+
+
 def _parametric(activation: PReLU, interval: Box) -> Relaxation:
     if activation.traits.bent:
         return _bent(slope_below(activation, interval.lower), interval)
@@ -104,7 +136,7 @@ def _kinked(activation: Kinked, interval: Box) -> Relaxation:
     return Relaxation(below, lower, above, upper)
 
 
-def kinked_intercept(activation: Kinked, sign: int, slope: Tensor, interval: Box) -> Tensor:
+def kinked_intercept(activation: Activation, sign: int, slope: Tensor, interval: Box) -> Tensor:
     """min over the interval of sign f(z) - slope z, rounded down: at an end or a kink."""
     l, u = interval.lower, interval.upper
     kinks = (torch.full_like(l, kink).clamp(l, u) for kink in activation.traits.kinks)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.pooling import MaxPoolStep, max_pool_step
-from bnncert.bounds.relaxations import Relaxation, relax
+from bnncert.bounds.relaxations import Relaxation, relax, turned
 from bnncert.bounds.walk import Step, Tally
 from bnncert.bounds.windows import Window
 from bnncert.model.activations import ACTIVATIONS, Activation
@@ -82,11 +82,22 @@ def step_of(layer: Layer, inputs: Sequence[Box]) -> Step:
 
 def activation_step(activation: Activation, z: Box) -> ActivationStep:
     """The activation's lines on the interval z [B, *shape]."""
-    flat = z.reshape(len(z.lower), -1)
     lines = relax(activation, z).flatten()
+    return _step(activation, lines, z.reshape(len(z.lower), -1), tuple(z.shape[1:]))
+
+
+def turned_step(
+    activation: Activation, step: ActivationStep, slopes: Sequence[Tensor]
+) -> ActivationStep:
+    """The step with other slopes [B, n] of the lines that turn at its kinks."""
+    lines = turned(activation, step.relaxation, step.z, slopes)
+    return _step(activation, lines, step.z, step.shape)
+
+
+def _step(activation: Activation, lines: Relaxation, z: Box, shape: Shape) -> ActivationStep:
     lift = torch.maximum(lines.lower_intercept.abs(), lines.upper_intercept.abs())
     steepest = max(1.0, activation.traits.steepest)
-    return ActivationStep(lines, flat, steepest * flat.magnitude + lift, tuple(z.shape[1:]))
+    return ActivationStep(lines, z, steepest * z.magnitude + lift, shape)
 
 
 def _activation(layer: Activation, inputs: Sequence[Box]) -> ActivationStep:

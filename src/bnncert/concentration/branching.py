@@ -1,9 +1,10 @@
-"""Branching: which neuron's split promises most.
+"""Branching: which split promises most.
 
 "point": what the relaxation loses at the averaged minimiser z, -A⁻ (chord(z) - f(z)) + A⁺ (f(z) -
 αz), as FSB does at its own point (De Palma et al. 2021). "width": (-A⁻ + 0.3 A⁺) u(-l) / (u - l),
 whatever the point, like BaBSR (Bunel et al. 2020); also where the point loses nothing. "both":
-their geometric mean.
+their geometric mean. At a kink c with pieces [l, c] and [c, u] on its sides it is (u - c) (c - l) /
+(u - l), and A⁺ and -A⁻ change places where the slope falls.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.steps import ActivationStep
+from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.layers import Layer
 
-POSITIVE_SHARE = 0.3  # of a lower line's loss, in the rule by widths
+TURNING_SHARE = 0.3  # of the loss of the line that turns, in the rule by widths
 
 
 def branch(
@@ -24,15 +26,14 @@ def branch(
     layers: Sequence[Layer],
     lines: Mapping[int, ActivationStep],
     coefficients: Mapping[int, Tensor],
-    slopes: Mapping[int, Tensor],
     values: Mapping[int, Tensor],
     rule: str,
 ) -> tuple[Tensor, Tensor]:
-    """The column [D] to split, -1 where no neuron is open, and the row's coefficient there if
-    positive.
+    """The column [D] to split, -1 where none is open, and the row's coefficient there if its line
+    is the one that turns.
 
-    columns [D, U]: the open neurons, numbered through all layers with lines. coefficients: on every
-    node; slopes and values: of the lower lines, and of the mean network at the minimiser, by layer.
+    columns [D, U]: the open places, numbered through all layers with lines. coefficients: on every
+    node; values: of the mean network at the minimiser, by layer.
     """
     count = len(columns)
     if columns.shape[1] == 0:
@@ -42,21 +43,31 @@ def branch(
     wide = []
     weights = []
     for k, step in lines.items():
+        layer = layers[k]
+        if not isinstance(layer, ACTIVATIONS):
+            raise TypeError(f"layer {type(layer).__name__} has no kinks")
         rows = coefficients[k + 1].flatten(2)[:, 0]
         positive = rows.clamp_min(0)
         negative = -rows.clamp_max(0)
-        l, u = step.z.lower, step.z.upper
-        z = torch.minimum(torch.maximum(values[k], l), u)
-        f = layers[k](z.reshape(-1, *step.shape)).flatten(1)  # type: ignore[operator]
-        above = step.relaxation.upper_slope * z + step.relaxation.upper_intercept - f
-        below = f - slopes[k] * z
-        unsettled = (l < 0) & (u > 0)
-        lost.append(torch.where(unsettled, negative * above + positive * below, -1.0))
-        gap = u * -l / (u - l).clamp_min(1e-300)
-        wide.append(torch.where(unsettled, (negative + POSITIVE_SHARE * positive) * gap, -1.0))
-        weights.append(positive)
+        relaxed = step.relaxation
+        z = torch.minimum(torch.maximum(values[k], step.z.lower), step.z.upper)
+        f = layer(z.reshape(-1, *step.shape)).flatten(1)
+        above = relaxed.upper_slope * z + relaxed.upper_intercept - f
+        below = f - (relaxed.lower_slope * z + relaxed.lower_intercept)
+        loss = negative * above + positive * below
+        kinks = layer.traits.splits
+        ends = (-torch.inf, *kinks, torch.inf)
+        for j, kink in enumerate(kinks):
+            l = step.z.lower.clamp_min(ends[j])
+            u = step.z.upper.clamp_max(ends[j + 2])
+            turning, other = (negative, positive) if j else (positive, negative)
+            unsettled = (l < kink) & (u > kink)
+            lost.append(torch.where(unsettled, loss, -1.0))
+            gap = (u - kink) * (kink - l) / (u - l).clamp_min(1e-300)
+            wide.append(torch.where(unsettled, (other + TURNING_SHARE * turning) * gap, -1.0))
+            weights.append(-turning if j else turning)
 
-    # Columns of neurons that are not there point to the last entry, which promises nothing.
+    # Columns of places that are not there point to the last entry, which promises nothing.
     none = torch.full_like(lost[0][:, :1], -1.0)
     by_point, by_width, heavy = (
         torch.cat([*parts, none], 1).gather(1, columns) for parts in (lost, wide, weights)
@@ -69,4 +80,5 @@ def branch(
 
     most, place = chosen.max(1)
     weight = heavy.gather(1, place.unsqueeze(1)).squeeze(1)
-    return torch.where(most >= 0, place, -1), weight.clamp_min(0)
+    found = most >= 0
+    return torch.where(found, place, -1), torch.where(found, weight, 0.0)

@@ -100,8 +100,7 @@ class Trace:
 
 
 def bent_steps(traced: Trace) -> Iterator[tuple[int, Bent | PReLU, ActivationStep]]:
-    """The steps of ReLUs of any slope below 0 with their positions: slopes to choose, signs to
-    split."""
+    """The steps of ReLUs of any slope below 0 with their positions: slopes to choose."""
     for k, (layer, step) in enumerate(zip(traced.network.layers, traced.steps, strict=True)):
         if (
             isinstance(layer, Bent | PReLU)

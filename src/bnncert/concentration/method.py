@@ -187,7 +187,7 @@ class Concentration:
     def _search_part(
         self, problem: Problem, posterior: Gaussian, limits: Limits, known: Prefix
     ) -> Refined:
-        """Over signs of ReLUs; in few dimensions half of the time, then over parts."""
+        """Over kinks of neurons; in few dimensions half of the time, then over parts."""
         low = math.prod(problem.network.input_shape) <= LOW
         limits = replace(limits, seconds=limits.seconds / 2) if low else limits
         proofs = prove(problem, posterior, 1, known)

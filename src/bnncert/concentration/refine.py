@@ -1,4 +1,4 @@
-"""Refinement: branch and bound over the signs of ReLUs, with Gaussian tails at the leaves.
+"""Refinement: branch and bound over the kinks of neurons, with Gaussian tails at the leaves.
 
 A row that fails at x fails in the leaf that x lies in, so with leaves ℓ that cover X, whatever the
 weights,

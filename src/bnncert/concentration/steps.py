@@ -1,4 +1,4 @@
-"""Steps of layers with Gaussian weights, and of activations where some neurons have a known sign.
+"""Steps of layers with Gaussian weights, and of activations where some neurons are split.
 
 Write W = μ + Δ. A step pulls the rows through the mean and adds to the tally what the noise A (Δ h
 + Δb) can do, h in a box hc ± hr. With independent weights and s_j² = Σ_i A_i² σ_ij², the variance
@@ -312,27 +312,31 @@ def joined(std: Tensor, other: Tensor | None, tally: Tally) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class SplitStep:
-    """An activation where some neurons have a known sign: A f(z) >= (A' - β∘s) z + constant
-    wherever s∘z >= 0.
+    """An activation where some neurons are split at kinks c: A f(z) >= (A' - β∘s) z + β∘s c +
+    constant wherever s∘(z - c) >= 0.
 
-    `lines` gives A' and the constant, for intervals that end at 0 where a neuron is split; β >= 0.
+    `lines` gives A' and the constant, for intervals that end at c where a neuron is split; β >= 0.
     """
 
     lines: ActivationStep
-    multipliers: Tensor  # β∘s [B, R, n]
+    multipliers: Tensor  # β∘s [B, R, kinks, n]
+    kinks: tuple[float, ...]
 
     def __getitem__(self, index: Tensor | slice) -> SplitStep:
-        return SplitStep(self.lines[index], self.multipliers[index])
+        return SplitStep(self.lines[index], self.multipliers[index], self.kinks)
 
     def crop(self, before: Window, after: Window) -> SplitStep:
         multipliers = after.of_flat(self.multipliers, self.lines.shape)
-        return SplitStep(self.lines.crop(before, after), multipliers)
+        return SplitStep(self.lines.crop(before, after), multipliers, self.kinks)
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         (pulled,), tally = self.lines.pull(rows, tally)
         flat = pulled.flatten(2)
-        # The difference is rounded once, and the next step takes what comes out as exact.
-        size = flat.abs() + self.multipliers.abs()
-        rounding = 2 * UNIT * dot(size, self.lines.z.magnitude)
-        changed = (flat - self.multipliers).reshape(pulled.shape)
-        return (changed,), tally.gained(-rounding - TINY)
+        # What is subtracted is rounded at every kink, and the next step takes what comes out as
+        # exact.
+        size = flat.abs() + self.multipliers.abs().sum(-2)
+        rounding = (1 + len(self.kinks)) * UNIT * dot(size, self.lines.z.magnitude)
+        changed = (flat - self.multipliers.sum(-2)).reshape(pulled.shape)
+        at = self.multipliers * flat.new_tensor(self.kinks).unsqueeze(-1)
+        error = gamma(2 * at.shape[-1] + 64) * at.abs().sum((-2, -1))
+        return (changed,), tally.gained(at.sum((-2, -1)) - error - rounding - TINY)

@@ -47,10 +47,11 @@ class Common:
 class Tree:
     """Leaves ℓ that cover an input's region for one row: their splits, multipliers, lower slopes.
 
-    paths [leaves, depth]: k or -k where the next split says z >= 0 or z <= 0 of the k-th open
-    neuron, from 1; 0 after the last. multipliers [leaves, depth] belong to the splits, slopes
-    [leaves, U] to the open neurons. The row's failure is the sum over the leaves, or with `common`
-    that of their maximum.
+    paths [leaves, depth]: k or -k where the next split says z >= c or z <= c at the k-th open
+    place, from 1; 0 after the last. multipliers [leaves, depth] belong to the splits, slopes
+    [leaves, U] to the open places: at a neuron's first kink of its lower line, at the second of its
+    upper line. The row's failure is the sum over the leaves, or with `common` that of their
+    maximum.
     """
 
     paths: Tensor
@@ -78,10 +79,10 @@ class Proof:
     lower_slopes, upper_slopes: [n], of every line that hidden intervals use; row_slopes: [R, n],
     lower slopes for the output rows where they were optimised; refined: [n], the neurons of a layer
     that had rows of their own, if not all; trees: by output row, where it was refined, on the
-    neurons `open` [U], which are numbered through all ReLUs. alone: whether dense layers are
-    bounded by themselves too. forward: whether zonotopes bound what is certain, too. affine:
-    whether noise behind it meets the input through affine forms, too. cut: the region in two
-    instead, and nothing else counts.
+    places `open` [U], kinks of neurons, which are numbered through all layers that are split.
+    alone: whether dense layers are bounded by themselves too. forward: whether zonotopes bound what
+    is certain, too. affine: whether noise behind it meets the input through affine forms, too. cut:
+    the region in two instead, and nothing else counts.
     """
 
     bound: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,15 @@ class Traits:
 
     @property
     def bent(self) -> bool:
-        """Linear on both sides of 0 and 0 there, steeper above: what slopes and branching are
-        for."""
-        return self.kinks == (0.0,) and self.pieces is not None and self.pieces[0] <= self.pieces[1]
+        """Linear on both sides of 0 and 0 there, steeper above: what optimised slopes are for."""
+        return self.kinks == (0.0,) and self.splits == self.kinks
+
+    @property
+    def splits(self) -> tuple[float, ...]:
+        """The kinks that branching splits at: of one that is linear between them, where the slope
+        rises at the first and, if there is another, falls there."""
+        rises = tuple(left <= right for left, right in pairwise(self.pieces or ()))
+        return self.kinks if rises in ((True,), (True, False)) else ()
 
     @property
     def steepest(self) -> float:

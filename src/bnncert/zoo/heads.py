@@ -38,14 +38,19 @@ def fit_head(
     network: Network, mean: Tensor, x: Tensor, y: Tensor, structure: str
 ) -> tuple[Network, Gaussian]:
     """The network with weights `mean` and a last-layer Laplace posterior fitted to x and y, its
-    covariance of the given structure."""
+    covariance of the given structure.
+
+    Its parameters are rounded to float32, so that a file of them is half as large.
+    """
     loader = DataLoader(TensorDataset(x.float(), y), batch_size=AT_ONCE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of a library that is new to its own imports
         la = _laplace()(as_module(network, mean), "classification", "last_layer", structure)
         la.fit(loader)
         la.optimize_prior_precision(method="marglik")
-    return from_laplace(la, network.input_shape)
+    network, posterior = from_laplace(la, network.input_shape)
+    rounded = {name: value.float().double() for name, value in posterior.tensors().items()}
+    return network, type(posterior)(**rounded)
 
 
 def _laplace() -> Any:

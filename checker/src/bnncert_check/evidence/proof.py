@@ -6,6 +6,7 @@ All of these are choices: whatever they are, what is computed from them holds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
@@ -18,8 +19,8 @@ from bnncert_check.functionals import way_of
 from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
 from bnncert_check.layers import Activation, Layer
 from bnncert_check.model import Model, Posterior
-from bnncert_check.proofs import Proof, splittable
-from bnncert_check.splits import Common, Tree, covers
+from bnncert_check.proofs import Proof
+from bnncert_check.splits import Common, Tree, covers, repeats, splittable
 from bnncert_check.verdict import CannotCheck, Rejected
 from bnncert_check.weighted import Dense, Linear
 from bnncert_check.wiring import Sum
@@ -129,7 +130,8 @@ def _has_flags(layer: Layer) -> TypeGuard[Linear | Sum]:
 
 def _with_trees(proof: Proof, value: Any, prefix: str, asked: Asked) -> Proof:
     """The proof with its leaves, which must cover the region."""
-    numbered = _open(asked.tensors, f"{prefix}open", sum(splittable(asked.model.network).values()))
+    total = sum(map(math.prod, splittable(asked.model.network).values()))
+    numbered = _open(asked.tensors, f"{prefix}open", total)
     trees: dict[int, Tree] = {}
     for entry in listed(value, f"the trees of {prefix!r}"):
         tree = members(entry, f"a tree of {prefix!r}", ("row", "scale"))
@@ -164,12 +166,12 @@ def _flags(tensors: Tensors, name: str, width: int) -> NDArray[np.bool_]:
 
 
 def _open(tensors: Tensors, name: str, total: int) -> NDArray[np.int64]:
-    """The neurons that splits speak of, at least one, each once."""
+    """The places that splits speak of, at least one, each once."""
     (count,) = tensors.shape(name, 1)
     numbered = tensors.take(name, (count,), "int32").astype(np.int64)
     within = ((numbered >= 0) & (numbered < total)).all() and count > 0
     if not within or len(np.unique(numbered)) < count:
-        raise CannotCheck("malformed", f"tensor {name!r} does not number neurons, each once")
+        raise CannotCheck("malformed", f"tensor {name!r} does not number places, each once")
     return numbered
 
 
@@ -180,7 +182,7 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
     multipliers = tensors.numbers(f"{prefix}multipliers", (leaves, depth), "float32")
     slopes = _slopes(tensors, f"{prefix}slopes", (leaves, count), _limits(asked), "float32")
     if not (np.abs(paths) <= count).all():
-        raise CannotCheck("malformed", f"tensor '{prefix}paths' splits neurons that are not listed")
+        raise CannotCheck("malformed", f"tensor '{prefix}paths' splits places that are not listed")
     if not (multipliers >= 0).all():
         raise Rejected(
             "multiplier-negative", f"tensor '{prefix}multipliers' holds a number below 0"
@@ -189,15 +191,17 @@ def _tree(scale: Any, prefix: str, asked: Asked, count: int) -> Tree:
         raise Rejected(
             "leaves-do-not-cover", f"the leaves of {prefix!r} are not all the ends of a binary tree"
         )
+    if repeats(paths):
+        raise CannotCheck("malformed", f"a path of tensor '{prefix}paths' splits a place twice")
     return Tree(
         paths, multipliers, slopes, None if scale is None else _common(scale, prefix, asked)
     )
 
 
 def _limits(asked: Asked) -> tuple[float, float]:
-    """Of all activations whose neurons may be split."""
+    """Of the slopes of all activations that may be split."""
     layers = [layer for layer in asked.model.layers if isinstance(layer, Activation)]
-    return min(layer.traits.slopes[0] for layer in layers if layer.traits.bent), 1.0
+    return min(layer.traits.slopes[0] for layer in layers if layer.traits.kinks), 1.0
 
 
 def _common(scale: Any, prefix: str, asked: Asked) -> Common:
