@@ -183,8 +183,8 @@ def _first_scale(inputs: Inputs, second: Second, row: Row) -> float:
     own = (row.weight**2 + row.variance) * alive * about.spread
     shared = second.weight.T @ (row.weight * alive)
     variance = own.sum() + shared @ covariance @ shared + row.offset_variance
-    mean = float(row.weight @ output + row.offset)
-    return FIRST * mean / float(variance) if mean > 0 and variance > 0 else LEAST
+    expected = float(row.weight @ output + row.offset)
+    return FIRST * expected / float(variance) if expected > 0 and variance > 0 else LEAST
 
 
 def _search(setting: Setting, row: Row) -> Found:

@@ -117,9 +117,7 @@ def others(beta: float, std: float, choice: Choice, size: int, device: torch.dev
         [
             normal_tail((beta - at) / std).clamp_min(LEAST_TAIL) if std else (at > beta).double(),
             (choice.rate * below).exp() if choice.rate else positive,
-            torch.where(at > 0, 1.0, _curbed(choice.curb, below))
-            if choice.curb
-            else positive,
+            torch.where(at > 0, 1.0, _curbed(choice.curb, below)) if choice.curb else positive,
         ]
     )
     masses = before[:, 1:] - before[:, :-1] + CHECKED * before[:, 1:]

@@ -29,6 +29,7 @@ DEPTH = 20  # times that a cell is halved
 AT_ONCE = 5  # neurons
 MOST = 300_000  # cells that are open at once
 CHARGED = 2.0**-40  # relative: hundreds of roundings, of arguments and of what is made of them
+NARROW = 2.0**-6  # the least 1 - cT: below it more of its digits would be lost than are charged
 STEPS = 64  # of the exponential's table, between powers of 2
 LARGEST = 700.0  # of an argument of it
 
@@ -189,7 +190,7 @@ def _positive(factors: Factors, m: Array, t: Array, less: Array, size: Array) ->
     past = np.where(finite, _tails_down(beyond) * exp_down(whole), 0.0)
     whole_up = up((found - past) / np.sqrt(d) * (1 + CHARGED))
     # A ceiling of 0 leaves nothing; a difference of bounds may be below 0, a probability is not.
-    return np.where(ceiling > 0, np.where(d > CHARGED, np.maximum(whole_up, 0), np.inf), 0.0)
+    return np.where(ceiling > 0, np.where(d > NARROW, np.maximum(whole_up, 0), np.inf), 0.0)
 
 
 def _weighted_tail(z: Array, reach: Array, exponent: Array, size: Array) -> Array:
