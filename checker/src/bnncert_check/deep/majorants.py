@@ -195,11 +195,13 @@ def _positive(factors: Factors, m: Array, t: Array, less: Array, size: Array) ->
 
 def _weighted_tail(z: Array, reach: Array, exponent: Array, size: Array) -> Array:
     """Q(z) exp(exponent) from above, where z is off by CHARGED · reach and the exponent by
-    CHARGED · size; far out by Q(z) <= φ(z)/z."""
+    CHARGED · size; far out by Q(z) <= φ(z)/z (1 - 1/z² + 3/z⁴)."""
     z, exponent = z - CHARGED * (1 + reach), exponent + CHARGED * (1 + size)
     inner = _tails_up(np.minimum(z, LAST_NODE)) * exp_up(exponent)
     far = np.maximum(z, LAST_NODE)
-    outer = exp_up(exponent - far * far / 2 * (1 - CHARGED)) / (2.5066 * far)
+    square = far * far
+    series = 1 - (1 - 3 / square) / square
+    outer = exp_up(exponent - square / 2 * (1 - CHARGED)) * series / (2.5066 * far)
     return up(np.where(z > LAST_NODE, outer, inner) * (1 + CHARGED))
 
 
