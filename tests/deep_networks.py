@@ -1,4 +1,4 @@
-"""Tiny networks of two hidden layers at a point, with the share of sampled networks that are safe."""
+"""Tiny networks of two hidden layers at a point, and the share of them that is safe."""
 
 from __future__ import annotations
 
