@@ -258,6 +258,16 @@ def test_tails_far_out_are_sharp() -> None:
         assert 1 - 1e-9 <= found <= 1 + 5e-5
 
 
+def test_what_is_cut_off_far_below_its_centre_is_sharp() -> None:
+    """E[exp(14 z); 0 < z <= 2.7]: without the ceiling it would be e^66 times as much."""
+    for b, ceiling, m, t in ((14.0, 2.7, -1.7, 0.7), (14.0, 2.7, 0.5, 0.7), (-14.0, 0.3, 1.0, 0.1)):
+        own = Factors(*(np.array([value]) for value in (b, 0.0, ceiling)))
+        exact = exact_factor(m, t, b, 0.0, ceiling, False)
+        above = Majorants(np.array([np.log(exact)]), *(np.zeros(1) for _ in range(3)))
+        found = ratio_up(own, above, np.array([m]), np.array([t]))[0]
+        assert 1 - 1e-12 <= found <= 1 + 1e-6
+
+
 def test_probabilities_between() -> None:
     for low, high in ((None, -3.0), (-1.0, 2.0), (2.0, 3.0), (-9.0, -8.0), (1.0, None)):
         ends = (None if end is None else arb(end) for end in (low, high))

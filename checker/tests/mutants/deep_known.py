@@ -77,7 +77,8 @@ def factors() -> list[tuple[tuple[float, ...], mpmath.mpf]]:
         c = float(generator.uniform(0, 0.1)) if n % 2 == 0 else 0.0
         found.append(((m, t, b, c, ceiling), exact_factor(m, t, b, c, ceiling)))
     far = (-30.0, 1.0, 3.0, 0.0, np.inf)  # far out, where a tail is below the table
-    return [*found, (far, exact_factor(*far))]
+    cut = (0.5, 0.7, 14.0, 0.0, 2.7)  # far below its centre
+    return [*found, (far, exact_factor(*far)), (cut, exact_factor(*cut))]
 
 
 def ratios(checker: Checker) -> None:

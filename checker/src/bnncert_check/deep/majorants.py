@@ -180,14 +180,17 @@ def _positive(factors: Factors, m: Array, t: Array, less: Array, size: Array) ->
     exponent = (2 * b * m + b * b * t + c * m * m) / (2 * d)
     sizes = (2 * np.abs(b * m) + b * b * t + c * m * m) / (2 * d) / d
     reach = (np.abs(m) + np.abs(b * t)) / scale / d
-    z = -(m + b * t) / scale
-    found = _weighted_tail(z, reach, less + exponent, size + sizes)
+    low = -(m + b * t) / scale
     finite = np.isfinite(ceiling)
     end = np.where(finite, ceiling, 0.0)
-    beyond = (end * d - (m + b * t)) / scale
-    beyond = beyond + CHARGED * (reach + end * np.abs(d) / scale)
-    whole = less + exponent - CHARGED * (size + sizes)
-    past = np.where(finite, _tails_down(beyond) * exp_down(whole), 0.0)
+    high = np.where(finite, (end * d - (m + b * t)) / scale, np.inf)
+    further = reach + end * d / scale
+    # Of Q(low) - Q(high) = Q(-high) - Q(-low) the one that cancels less.
+    turned = high < 0
+    near, far = np.where(turned, -high, low), np.where(turned, -low, high)
+    exponent, size = less + exponent, size + sizes
+    found = _weighted_tail(near, np.where(turned, further, reach), exponent, size)
+    past = _tails_down(far + CHARGED * (1 + further)) * exp_down(exponent - CHARGED * (1 + size))
     whole_up = up((found - past) / np.sqrt(d) * (1 + CHARGED))
     # A ceiling of 0 leaves nothing; a difference of bounds may be below 0, a probability is not.
     return np.where(ceiling > 0, np.where(d > NARROW, np.maximum(whole_up, 0), np.inf), 0.0)
