@@ -18,7 +18,7 @@ from bnncert import Network, Problem, ball, certify, half_space, save_posterior
 from bnncert.layers import Dense, ReLU, Tanh
 from bnncert.posteriors import Normal
 from bnncert_check import ACCEPT, ERROR, REJECT, check_certificate, read_model
-from bnncert_check.deep import majorants
+from bnncert_check.deep import majorants, rows
 from bnncert_check.deep.majorants import Factors, Majorants, exp_down, exp_up, hold, ratio_up
 from bnncert_check.deep.products import NODES, Exponent, expectation, is_positive
 from bnncert_check.deep.rectified import Gaussian, between, moment, positive
@@ -118,6 +118,8 @@ def shifted(name: str, column: int, by: float) -> Change:
 REJECTED: dict[str, tuple[Change, str]] = {
     "lower levels": (shifted("majorants", 0, -0.01), "probability-too-high"),
     "a level of infinity": (shifted("majorants", 0, 1e300), "probability-too-high"),
+    "slopes of another majorant": (shifted("majorants", 1, -0.3), "probability-too-high"),
+    "less of the variances": (shifted("majorants", 2, -0.3), "probability-too-high"),
     "flatter bends": (scaled("majorants", 0.9), "probability-too-high"),
     "lower tails": (shifted("tails", 0, -5.0), "probability-too-high"),
     "narrower ends": (shifted("ends", 1, -1.0), "probability-too-high"),
@@ -167,6 +169,31 @@ def test_what_is_malformed_is_said(made: Path, tmp_path: Path) -> None:
     assert changed(made, tmp_path, twice).code == "malformed"
 
 
+NAMES = ["caps", "ends", "tilts", "ceilings", "tails", "scales", "majorants", "centers"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "curvatures", "powers"])
+def test_forged_numbers(made: Path, tmp_path: Path, name: str) -> None:
+    """NaN, infinity, another shape or nothing are malformed; what is huge, negative or 0 proves
+    nothing that is false."""
+    true = verdict(made).supported[0]
+
+    def emptied(_: dict[str, Any], tensors: dict[str, Any]) -> None:
+        tensors[f"c0.{name}"] = tensors[f"c0.{name}"][:0]
+
+    def repeated(_: dict[str, Any], tensors: dict[str, Any]) -> None:
+        tensors[f"c0.{name}"] = np.concatenate([tensors[f"c0.{name}"]] * 2)
+
+    def dropped(_: dict[str, Any], tensors: dict[str, Any]) -> None:
+        del tensors[f"c0.{name}"]
+
+    for change in (emptied, repeated, dropped, scaled(name, np.nan), scaled(name, np.inf)):
+        assert changed(made, tmp_path, change).code == "malformed"
+    for factor in (-1.0, 0.0, 1e-300, 1e10, 1e300):
+        found = changed(made, tmp_path, scaled(name, factor))
+        assert found.status in (REJECT, ERROR) or found.supported[0] <= true + 0.02
+
+
 @pytest.mark.parametrize("case", ["a region", "tanh"])
 def test_what_it_does_not_speak_of(made: Path, tmp_path: Path, case: str) -> None:
     """The same evidence for a ball, or for another network."""
@@ -207,6 +234,38 @@ def test_moments(m: float, v: float, a: float, b: float, cap: float) -> None:
     steep = float(moment(z, arb(a), arb(0.9), arb(cap)))
     assert steep >= float(exact_moment(m, v, a, 0.9, cap))
     assert str(positive(z, arb(a), arb(2), arb(cap))) == "nan"
+
+
+def test_what_is_too_uncertain_is_not_bounded() -> None:
+    z = Gaussian(arb(0), arb(1))
+    assert str(moment(z, arb(0), arb(0, 4), arb(3))) == "nan"  # b may be steep, or below 0
+    lost = arb(2) ** 200 + arb(1) / 3 - arb(2) ** 200
+    found = rows._floats([arb(0.5), arb(0), lost, arb("nan")])
+    assert found[:2].tolist() == [0.5, 0]
+    assert np.isnan(found[2:]).all()
+    near = [np.array([value]) for value in (0.0, 1 - 2.0**-30, np.inf)]
+    flat = Majorants(*(np.zeros(1) for _ in range(4)))
+    assert ratio_up(Factors(*near), flat, np.zeros(1), np.ones(1))[0] == np.inf
+
+
+def test_tails_far_out_are_sharp() -> None:
+    """So that what a prover shows of them is accepted."""
+    for z in (11.9, 12.1, 13.0, 20.0, 37.0):
+        level = float(mpmath.log(mpmath.ncdf(-z)))
+        above = Majorants(np.array([level]), *(np.zeros(1) for _ in range(3)))
+        own = Factors(np.zeros(1), np.zeros(1), np.array([z]), tail=True)
+        found = ratio_up(own, above, np.zeros(1), np.ones(1))[0]
+        assert 1 - 1e-9 <= found <= 1 + 5e-5
+
+
+def test_what_is_cut_off_far_below_its_centre_is_sharp() -> None:
+    """E[exp(14 z); 0 < z <= 2.7]: without the ceiling it would be e^66 times as much."""
+    for b, ceiling, m, t in ((14.0, 2.7, -1.7, 0.7), (14.0, 2.7, 0.5, 0.7), (-14.0, 0.3, 1.0, 0.1)):
+        own = Factors(*(np.array([value]) for value in (b, 0.0, ceiling)))
+        exact = exact_factor(m, t, b, 0.0, ceiling, False)
+        above = Majorants(np.array([np.log(exact)]), *(np.zeros(1) for _ in range(3)))
+        found = ratio_up(own, above, np.array([m]), np.array([t]))[0]
+        assert 1 - 1e-12 <= found <= 1 + 1e-6
 
 
 def test_probabilities_between() -> None:

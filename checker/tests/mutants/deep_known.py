@@ -6,6 +6,7 @@ of true ones is never below the truth.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,8 @@ SIZE = 200_000  # of samples, whose shares are taken five standard errors down
 def deep(checker: Checker) -> None:
     for check in (moments, exponentials, ratios, rectangles, positive, expectations, rows):
         check(checker)
+    for check in (poles, coefficients, conditions, tails_of_nodes, independent, signs, points):
+        check(checker)
 
 
 def moments(checker: Checker) -> None:
@@ -36,6 +39,10 @@ def moments(checker: Checker) -> None:
         )
         exact = mpmath.ncdf(-m) + inside
         never_above(exact * (1 - mpmath.mpf(10) ** -12), float(found), "a moment")
+    vague = checker.deep.rectified.moment(
+        checker.deep.rectified.Gaussian(arb(0), arb(1)), arb(0), arb(0, 4), arb(3)
+    )
+    never(bool(vague.is_finite()), "steep squares that may be below 0")
     nothing = checker.deep.rectified.between(arb(2), arb(3))
     never_above(mpmath.ncdf(3) - mpmath.ncdf(2), float(nothing) * (1 + 1e-14), "between")
 
@@ -70,7 +77,8 @@ def factors() -> list[tuple[tuple[float, ...], mpmath.mpf]]:
         c = float(generator.uniform(0, 0.1)) if n % 2 == 0 else 0.0
         found.append(((m, t, b, c, ceiling), exact_factor(m, t, b, c, ceiling)))
     far = (-30.0, 1.0, 3.0, 0.0, np.inf)  # far out, where a tail is below the table
-    return [*found, (far, exact_factor(*far))]
+    cut = (0.5, 0.7, 14.0, 0.0, 2.7)  # far below its centre
+    return [*found, (far, exact_factor(*far)), (cut, exact_factor(*cut))]
 
 
 def ratios(checker: Checker) -> None:
@@ -89,6 +97,24 @@ def ratios(checker: Checker) -> None:
     low = part.Majorants(np.array([-110.0]), *(np.zeros(1) for _ in range(3)))
     found = part.ratio_up(far, low, np.zeros(1), np.ones(1))[0]
     never_above(mpmath.ncdf(-15) * mpmath.exp(110), found, "a tail far out")
+
+
+def poles(checker: Checker) -> None:
+    """½ + ½/√d where b = m = 0 and d = 1 - cT is so small that the rounding of cT shows."""
+    part = checker.deep.majorants
+    flat = part.Majorants(*(np.zeros(1) for _ in range(4)))
+    for n in range(8):
+        t, c = 3.0, (1 - 2.0**-36 - n * 2.0**-38) / 3
+        own = part.Factors(np.zeros(1), np.array([c]), np.array([np.inf]))
+        found = part.ratio_up(own, flat, np.zeros(1), np.array([t]))[0]
+        d = 1 - mpmath.mpf(c) * mpmath.mpf(t)
+        never_above((1 + 1 / mpmath.sqrt(d)) / 2, found, "a factor near its pole")
+
+
+def coefficients(checker: Checker) -> None:
+    """Sums that cancel beyond the working precision leave nothing to go by."""
+    lost = arb(2) ** 200 + arb(1) / 3 - arb(2) ** 200
+    never(bool(np.isfinite(checker.deep.rows._floats([lost])).any()), "digits that are lost")
 
 
 def rectangles(checker: Checker) -> None:
@@ -162,6 +188,96 @@ def expectations(checker: Checker) -> None:
                 never(found < exact * (1 - 1e-9), f"an expectation of {size}")
 
 
+def conditions(checker: Checker) -> None:
+    """√κ C √κ has two eigenvalues above 1, so that det(I - Cκ) > 0, C' has a positive diagonal, and
+    p diag(C') - C' is positive."""
+    part, gaussian = checker.deep.products, checker.deep.rectified.Gaussian
+    inverse = np.linalg.inv(2 * np.ones((3, 3)) - np.eye(3)) + 2 * np.eye(3)
+    zero = [arb(0)] * 3
+    own = part.Exponent(zero, zero, np.zeros(3), arb_mat(np.linalg.inv(inverse).tolist()))
+    z = [gaussian(arb(0), arb(1))] * 3
+    found = part.expectation(z, np.full(3, 1.0), own, np.full(3, 2.0), 5.001)
+    never(bool(found.is_finite()), "too much curvature")
+
+
+def tails_of_nodes(checker: Checker) -> None:
+    """E[exp(18 h²); h <= 10], z ~ N(-49.5, 1): nearly all of it beyond the last node, up to which
+    log f is nearly 0."""
+    part, gaussian = checker.deep.products, checker.deep.rectified.Gaussian
+    own = part.Exponent([arb(0)], [arb(0)], np.zeros(1), arb_mat([[36.0]]))
+    z = [gaussian(arb(-49.5), arb(1))]
+    exact = mpmath.quad(lambda t: mpmath.exp(18 * t * t) * mpmath.npdf(t, -49.5, 1), [9, 9.9, 10])
+    found = part.expectation(z, np.full(1, 10.0), own, np.zeros(1), 1.001)
+    never_above(exact, mpmath.mpf(float(found)), "what is beyond the nodes")
+
+
+def independent(checker: Checker) -> None:
+    """E exp(½ s δ²) by neuron: C' has larger variances than C."""
+    part, gaussian = checker.deep.products, checker.deep.rectified.Gaussian
+    strengths, centers = (0.5, 0.25), (6.0, 5.0)
+    zero = [arb(0)] * 2
+    coupling = arb_mat([[strengths[0], 0], [0, strengths[1]]])
+    own = part.Exponent(zero, zero, np.array(centers), coupling)
+    z = [gaussian(arb(6), arb(1))] * 2
+    found = part.expectation(z, np.full(2, 12.0), own, np.full(2, 0.5), 1.35)
+    exact = mpmath.mpf(1)
+    for s, c in zip(strengths, centers, strict=True):
+        exact *= mpmath.quad(
+            lambda t, s=s, c=c: mpmath.exp(s * (max(t, 0) - c) ** 2 / 2) * mpmath.npdf(t, 6, 1),
+            [-6, 0, 3, 6, 9, 12],
+        )
+    never_above(exact, mpmath.mpf(float(found)), "neurons that nothing couples")
+
+
+def signs(checker: Checker) -> None:
+    """What the theorem does not speak of."""
+    good = _choices(checker, 9.0, WIDE, 0.2, 1.0, 0.1, (0.0, 0.0, 0.0))
+    require = checker.evidence.deep._require_signs
+    require(good, "")
+    for name, index, value in (
+        ("caps", 0, -1.0),
+        ("ends", (0, 0), 10.0),
+        ("ends", (0, 2), 0.0),
+        ("ends", (0, 2), 2.0),
+        ("tilts", (0, 0), 0.0),
+        ("ceilings", 0, -0.1),
+        ("majorants", (0, 0, 3), -0.1),
+        ("curvatures", (0, 0), -0.1),
+        ("powers", 0, 0.99),
+    ):
+        numbers = getattr(good, name).copy()
+        numbers[index] = value
+        never(_passes(checker, require, replace(good, **{name: numbers}), ""), name)
+    for capped in ([0, 0], [1], [-1]):
+        tensors = checker.grammar.Tensors({"capped": np.array(capped, np.int32)})
+        never(_passes(checker, checker.evidence.deep._capped, tensors, "capped", 1), "capped")
+
+
+def points(checker: Checker) -> None:
+    """Neither balls nor other networks or noise."""
+    network = _network(checker)
+    fields = {"mean": np.zeros(6), "std": np.ones(6)}
+    own = [checker.model.Posterior(name, fields) for name in ("normal", "laplace")]
+    never(not checker.deep.rows.is_deep(network, own[0]), "what it is about is left out")
+    never(checker.deep.rows.is_deep(network, own[1]), "other noise")
+    curved = list(network.layers)
+    curved[1] = checker.layers.Activation("Tanh", None, 1, 1)
+    other = chain(checker, (1,), tuple(curved))
+    never(checker.deep.rows.is_deep(other, own[0]), "another activation")
+    short = chain(checker, (1,), network.layers[:3])
+    never(checker.deep.rows.is_deep(short, own[0]), "one hidden layer")
+    wired = replace(network, reads=(*network.reads[:-1], (2,)))
+    never(checker.deep.rows.is_deep(wired, own[0]), "another wiring")
+
+
+def _passes(checker: Checker, call: Any, *given: Any) -> bool:
+    try:
+        call(*given)
+    except checker.verdict.Reason:
+        return False
+    return True
+
+
 @cache
 def _tied(size: int, mean: float, cap: float, strength: float, center: float) -> float:
     """From below: cells of h's law count as their nearer ends, seen from the centre of the sum."""
@@ -188,6 +304,9 @@ NETWORKS = (
     ("a ceiling", (0, 1, 1, 0, -1, 1), LOUD, 9, WIDE, 0.2),
     ("a noisy weight", (0, 1, 1, 0, 0, 1), (0, 1, 0, 0.1, 1, 0.1), 9, (-0.2, 5, 0.005, 0.1), None),
     ("a negative weight", (0, 0, 1, 0, -1, 1), LOUD, 9, WIDE, None),
+    ("less noise", (0, 0, 0, 0.2, 1, -0.5), (0, 1, 0, 0.1, 0, 0.05), 9, (0, 3, 100, 101), None),
+    ("a far ceiling", (0, 1, 1, 0, 0, 1), (0, 1, 0, 0.1, 1, 0.1), 9, (-0.2, 5, 0.005, 1), 12),
+    ("a noisy bias", (0, 0, 0, 0, -1, 3), (0, 1, 0, 2, 0, 0.1), 9, (-0.2, 9, 3.9, 9), None),
 )
 TILTS = np.array([[40.0, 3.0, 40.0, 3.0]])
 SCALES = (0.5, 1.0, 3.0, 6.0)
@@ -211,34 +330,74 @@ def rows(checker: Checker) -> None:
         for scale in SCALES:
             failing = _failure(checker, mean, deviation, cap, ends, ceiling, scale)
             never(failing < _share(index), f"{name} at λ = {scale}")
+    for index, scale, level, tail in (
+        (0, 6.0, -20.0, None),
+        (5, 2.0, 0.5, -20.0),
+        (8, 0.5, -0.35, None),
+        (9, 6.0, 0.1, None),
+    ):
+        name, *given = NETWORKS[index]
+        failing = _failure(checker, *given, scale, level=level, tail=tail)
+        never(failing < _share(index), f"{name}, choices too low")
+    failing = _failure(checker, *NETWORKS[0][1:], 1.0, offset=-2.0)
+    never(failing < 0.8, "an offset")  # of β ~ N(1, 1), which fails with probability Q(-1)
 
 
 def _failure(
-    checker: Checker, mean: Any, deviation: Any, cap: float, ends: Any, ceiling: Any, scale: float
+    checker: Checker,
+    mean: Any,
+    deviation: Any,
+    cap: float,
+    ends: Any,
+    ceiling: Any,
+    scale: float,
+    level: float | None = None,
+    tail: float | None = None,
+    offset: float = 0.0,
 ) -> float:
     part = checker.deep.rows
+    fields = {"mean": np.array(mean, float), "std": np.array(deviation, float)}
+    posterior = checker.model.Posterior("normal", fields)
+    found = part.laws(_network(checker), posterior, np.array([1.0]))
+    square = scale**2 * deviation[4] ** 2
+    least, bend = _least(ends, -scale * mean[4], square, ceiling)
+    chosen = _choices(checker, cap, ends, ceiling, scale, least if level is None else level, bend)
+    if tail is not None:
+        chosen = replace(chosen, tails=np.array([[tail, 0.0, 0.0]]))
+    failing = part.deep_failure(found, np.array([[1.0]]), np.array([offset]), chosen)
+    return float(failing)
+
+
+def _network(checker: Checker) -> Any:
     dense = [checker.weighted.Dense(1, 1, True, 2 * i, 2 * i) for i in range(3)]
     relu = [checker.layers.Activation("ReLU", None, 1, i) for i in (1, 3)]
-    network = chain(checker, (1,), (dense[0], relu[0], dense[1], relu[1], dense[2]))
-    fields = {"mean": np.array(mean, float), "std": np.array(deviation, float)}
-    found = part.laws(network, checker.model.Posterior("normal", fields), np.array([1.0]))
-    square = scale**2 * deviation[4] ** 2
-    level, bend = _least(ends, -scale * mean[4], square, ceiling)
-    chosen = part.Deep(
+    return chain(checker, (1,), (dense[0], relu[0], dense[1], relu[1], dense[2]))
+
+
+def _choices(
+    checker: Checker,
+    cap: float,
+    ends: Any,
+    ceiling: float | None,
+    scale: float,
+    level: float,
+    bend: tuple[float, ...],
+) -> Any:
+    beyond = ceiling is not None and ceiling - ends[1] > 5 * ends[3] ** 0.5
+    far = -7.0 if beyond else 0.01  # above log P(z > ζ)
+    return checker.deep.rows.Deep(
         np.array([float(cap)]),
         np.array([ends], float),
         TILTS,
         np.array([], np.int64) if ceiling is None else np.array([0]),
         np.array([] if ceiling is None else [ceiling]),
-        np.array([[0.01, 0.0, 0.0]][: 0 if ceiling is None else 1]).reshape(-1, 3),
+        np.array([] if ceiling is None else [[far, 0.0, 0.0]]).reshape(-1, 3),
         np.array([scale]),
         np.array([[[level, *bend]]]),
         np.array([[0.8]]),
         np.array([[0.1]]),
         np.array([1.001]),
     )
-    failing = part.deep_failure(found, np.array([[1.0]]), np.array([0.0]), chosen)
-    return float(failing)
 
 
 @cache
@@ -249,7 +408,7 @@ def _least(
     if ceiling is not None:
         b, c = b + c * ceiling / 2, 0.0
     low, high, near, far = ends
-    narrow = high < 1 or c > 0
+    narrow = high < 1 or c > 0 or ceiling is not None
     slope, spread = (0.0, 0.0) if narrow else (max(b, 0.0), max(b, 0.0) ** 2)
     top, z = 0.0, np.linspace(0, 60, 12001)
     for m in np.linspace(low, high, 25):

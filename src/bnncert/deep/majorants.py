@@ -21,8 +21,10 @@ from bnncert.deep.programs import solve
 
 SHAPE = (25, 5)  # of the grid on which majorants are chosen
 FINE = (81, 21)  # and of that on which they are lifted
-CUT = (7, 4)  # and of that within a cell that needs it
+CUTS = ((5, 4), (4, 3))  # and of those within cells that need it
+SPARED = 2e-4  # of α, that cells may ask for without being cut
 SLACK = 3e-4  # of α
+ROUNDING = 2.0**-36  # of the terms in exponents: what a checker may charge, and more
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,13 @@ class Factors:
         b, c, ceiling = (_wide(x, m.ndim) for x in (self.b, self.c, self.ceiling))
         return np.logaddexp(log_ndtr(-m / np.sqrt(t)), log_positive(m, t, b, c, ceiling))
 
+    def size(self, ends: Array) -> Array:
+        """Of the largest exponents on the ends."""
+        largest, t, least = np.abs(ends[:, :2]).max(1), ends[:, 3], ends[:, 2]
+        d = np.minimum(1 - self.c * t, 1)
+        size: Array = (largest + np.abs(self.b) * t) ** 2 / (least * d**2) + largest**2 / least
+        return size
+
 
 @dataclass(frozen=True, eq=False)
 class Tails:
@@ -47,6 +56,11 @@ class Tails:
 
     def log(self, m: Array, t: Array) -> Array:
         found: Array = log_ndtr((m - _wide(self.ceiling, m.ndim)) / np.sqrt(t))
+        return found
+
+    def size(self, ends: Array) -> Array:
+        """Of the largest exponent on the ends."""
+        found: Array = (np.abs(ends[:, :2]).max(1) + self.ceiling) ** 2 / ends[:, 2]
         return found
 
 
@@ -75,6 +89,12 @@ class Majorants:
         """Of m and T [J, ...], without α."""
         a, b, beta = (_wide(x, m.ndim) for x in (self.slope, self.spread, self.bend))
         found: Array = a * m + b * t / 2 + beta * m**2 / 2
+        return found
+
+    def size(self, ends: Array) -> Array:
+        """Of the largest terms on the ends, without α."""
+        m, t = np.abs(ends[:, :2]).max(1), ends[:, 3]
+        found: Array = np.abs(self.slope) * m + np.abs(self.spread) * t / 2 + self.bend * m**2 / 2
         return found
 
     def towards(self, other: Majorants, part: float) -> Majorants:
@@ -106,17 +126,23 @@ def lifted(factors: Factors | Tails, ends: Array, chosen: Majorants) -> Majorant
     """With the least α that is known to do: cells that might ask for more than their corners show
     are cut into smaller ones."""
     m, t = _grid(ends, FINE)
+    neuron = np.arange(len(ends))
     needed, shown = _needed(factors, chosen, m, t)
     least = shown.max((1, 2))
-    neuron, i, k = np.nonzero(needed > least[:, None, None])
-    if len(neuron):
-        cells = np.stack(
-            [m[neuron, i, k], m[neuron, i + 1, k], t[neuron, i, k], t[neuron, i, k + 1]]
-        )
-        finer = _grid(cells.T, CUT)
-        again, _ = _needed(_of(factors, neuron), _of(chosen, neuron), *finer)
-        np.maximum.at(least, neuron, again.max((1, 2)))
-    return replace(chosen, level=least + SLACK)
+    closed = least.copy()
+    for shape in CUTS:
+        asking = needed > least[neuron, None, None] + SPARED
+        np.maximum.at(closed, neuron, np.where(asking, -np.inf, needed).max((1, 2)))
+        at, i, k = np.nonzero(asking)
+        cells = [m[at, i, k], m[at, i + 1, k], t[at, i, k], t[at, i, k + 1]]
+        neuron = neuron[at]
+        m, t = _grid(np.stack(cells, 1), shape)
+        needed, shown = _needed(_of(factors, neuron), _of(chosen, neuron), m, t)
+        np.maximum.at(least, neuron, shown.max((1, 2)))
+    np.maximum.at(closed, neuron, needed.max((1, 2)))
+    least = np.maximum(least, closed)
+    size = factors.size(ends) + chosen.size(ends) + np.abs(least)
+    return replace(chosen, level=least + SLACK + ROUNDING * size)
 
 
 def _needed(factors: Factors | Tails, chosen: Majorants, m: Array, t: Array) -> tuple[Array, Array]:

@@ -19,6 +19,8 @@ from scipy.special import log_ndtr
 Array: TypeAlias = NDArray[np.float64]
 
 STEEP = 0.5  # the largest B v that is integrated exactly
+LARGEST = 1e10  # of an exponent: beyond it a tail of the same size leaves too few digits
+ROUNDING = 2.0**-48  # of exponents, that tails of the same size cancel
 
 
 def log_between(lower: Array, upper: Array) -> Array:
@@ -31,15 +33,22 @@ def log_between(lower: Array, upper: Array) -> Array:
 
 
 def log_positive(mean: Array, variance: Array, a: Array, b: Array, cap: Array) -> Array:
-    """log E[exp(az + bz²/2); 0 < z <= cap] for z ~ N(mean, variance), b variance < 1; cap may be
-    infinite."""
+    """log E[exp(az + bz²/2); 0 < z <= cap] for z ~ N(mean, variance); cap may be infinite.
+
+    From above: roundings are charged, and where b variance >= 1 or floats say too little it is the
+    largest value on (0, cap].
+    """
     d = 1 - b * variance
     with np.errstate(all="ignore"):
         scale = np.sqrt(variance / d)
         center = (mean + a * variance) / d
         exponent = (2 * a * mean + a * a * variance + b * mean * mean) / (2 * d) - np.log(d) / 2
         mass = log_between(-center / scale, (cap - center) / scale)
-    found: Array = np.where((cap > 0) & (d > 0), exponent + mass, np.where(d > 0, -np.inf, np.inf))
+        size = (np.abs(a * mean) + a * a * variance + np.abs(b) * mean * mean) / d
+        largest = np.maximum(a, 0) * cap + np.maximum(b, 0) * cap * cap / 2
+    known = (d > 0) & (size < LARGEST)
+    inside = np.where(known, exponent + mass + ROUNDING * size, largest)
+    found: Array = np.where(cap > 0, np.where(np.isnan(inside), np.inf, inside), -np.inf)
     return found
 
 
@@ -55,8 +64,13 @@ def log_moment(mean: Array, variance: Array, a: Array, b: Array, cap: Array) -> 
 
 
 def tilted(mean: Array, variance: Array, a: Array, b: Array, cap: Array) -> tuple[Array, Array]:
-    """Mean and variance of h under the law tilted by exp(ah + bh²/2), nearly: by differences."""
+    """Mean and variance of h under the law tilted by exp(ah + bh²/2), nearly: by differences.
+
+    Where moments are not known, those of z: anything will do.
+    """
     step = 1e-3 / np.sqrt(variance)
     at = [log_moment(mean, variance, a + s * step, b, cap) for s in (-1, 0, 1)]
-    center = np.clip((at[2] - at[0]) / (2 * step), 0, cap)
-    return center, np.maximum((at[2] + at[0] - 2 * at[1]) / step**2, 1e-9)
+    with np.errstate(invalid="ignore"):
+        first, second = (at[2] - at[0]) / (2 * step), (at[2] + at[0] - 2 * at[1]) / step**2
+    center = np.clip(np.where(np.isfinite(first), first, mean), 0, cap)
+    return center, np.maximum(np.where(np.isfinite(second), second, variance), 1e-9)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from bnncert.deep.moments import Array, log_between, log_moment, tilted
+from bnncert.deep.moments import ROUNDING, Array, log_between, log_moment, tilted
 
 # Between these log f is bounded by chords, in standard deviations of X'; beyond them by its slope.
 HALF = (*np.arange(0, 3, 0.25), *np.arange(3, 9, 0.5), *np.arange(9, 16), 16, 18, 20, 24, 28)
@@ -80,7 +80,8 @@ def bound(inputs: Inputs, exponent: Exponent) -> Bound:
 def evaluate(
     inputs: Inputs, exponent: Exponent, curvature: Array
 ) -> tuple[float, float, Array] | None:
-    """The bound's logarithm, p, and the deviations of X'; None where κ is too large."""
+    """The bound's logarithm, p, and the deviations of X'; None where κ is too large for them
+    or moments are not known."""
     root = np.sqrt(curvature)
     eigenvalues = np.linalg.eigvalsh(root[:, None] * exponent.coupling * root)
     if not eigenvalues[-1] < LARGEST:
@@ -92,6 +93,8 @@ def evaluate(
     correlation = (smaller + smaller.T) / 2 / safe[:, None] / safe
     power = max(float(np.linalg.eigvalsh(correlation)[-1]), 1.0) * MARGIN
     values = _values(inputs, exponent, scale, NODES)
+    if not np.isfinite(values).all():
+        return None
     integrals = _by_chords(inputs, exponent, values, curvature, power, scale)
     return float(integrals.sum() - np.log1p(-eigenvalues).sum() / 2), power, scale
 
@@ -118,7 +121,8 @@ def _by_chords(
     exponents = power * (at_start - slopes * starts) + (power * slopes) ** 2 / (2 * stiff)
     with np.errstate(invalid="ignore"):
         mass = log_between((ends[:-1] - shift) * root, (ends[1:] - shift) * root)
-    found: Array = (logsumexp(exponents + mass, axis=0) - np.log(stiff) / 2) / power
+    rounded = ROUNDING * (np.abs(exponents) + power * np.abs(at_start))
+    found: Array = (logsumexp(exponents + mass + rounded, axis=0) - np.log(stiff) / 2) / power
     return found
 
 

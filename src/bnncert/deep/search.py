@@ -36,6 +36,8 @@ DEAD, STIFF = 6e-3, 0.25  # P(z > 0) below which a neuron may be cut off, and λ
 CUT = 1e-4  # P(z > ζ) of others that are cut off
 FIRST, STEP = 0.4, 1.45  # λ: of the Gaussian's, and from one try to the next
 LEAST = 1e-3  # where that is not above 0
+WILD = 1e5  # of tilts times caps
+STEEPEST = 0.9  # λ²σ²T of what is not cut off
 TRIES, PASSES, INNER = 6, 4, 2
 PARTS = (1.0, 0.4)
 DECIDED = 1e-3  # failure that is not worth the effort
@@ -109,7 +111,10 @@ def prove(problem: Problem, posterior: Normal) -> Deep | None:
         return None
     best: Deep | None = None
     for level in LEVELS:
-        setting = _setting(find(mean, variance, second, level), second, rows)
+        known = find(mean, variance, second, level)
+        if not (np.isfinite(known.ends).all() and np.isfinite(known.tilts).all()):
+            break
+        setting = _setting(known, second, rows)
         found = [_search(setting, row) for row in rows]
         failure = sum(float(np.exp(min(one.log, 0.0))) for one in found)
         bounded = 1 - (setting.charge + failure) * (1 + ROUNDING)
@@ -183,25 +188,30 @@ def _first_scale(inputs: Inputs, second: Second, row: Row) -> float:
     own = (row.weight**2 + row.variance) * alive * about.spread
     shared = second.weight.T @ (row.weight * alive)
     variance = own.sum() + shared @ covariance @ shared + row.offset_variance
-    mean = float(row.weight @ output + row.offset)
-    return FIRST * mean / float(variance) if mean > 0 and variance > 0 else LEAST
+    expected = float(row.weight @ output + row.offset)
+    return FIRST * expected / float(variance) if expected > 0 and variance > 0 else LEAST
 
 
 def _search(setting: Setting, row: Row) -> Found:
     """The best λ found by steps up, or else down, from a first guess."""
-    scale = _first_scale(setting.known.inputs, setting.second, row)
-    best = _at(setting, row, scale, None)
-    direction, left = STEP, TRIES
-    while left:
-        left -= 1
-        found = _at(setting, row, scale * direction, best)
-        if found.log < best.log:
-            best, scale = found, scale * direction
-        elif direction > 1 and best.scale == scale and left == TRIES - 1:
-            direction = 1 / STEP
-        else:
-            break
+    start = _at(setting, row, _first_scale(setting.known.inputs, setting.second, row), None)
+    best = _along(setting, row, start, STEP) if start.log < 0 else start
+    if best is start:
+        best = _along(setting, row, start, 1 / STEP)
     return _with_levels(setting, row, best)
+
+
+def _along(setting: Setting, row: Row, start: Found, ratio: float) -> Found:
+    """The best of λ that grow, or shrink, until they get worse; as long as they say nothing, on."""
+    best, scale = start, start.scale
+    for _ in range(TRIES):
+        scale *= ratio
+        found = _at(setting, row, scale, best if best.log < 0 else None)
+        if found.log < best.log:
+            best = found
+        elif best.log < 0:
+            break
+    return best
 
 
 def _at(setting: Setting, row: Row, scale: float, start: Found | None) -> Found:
@@ -209,10 +219,10 @@ def _at(setting: Setting, row: Row, scale: float, start: Found | None) -> Found:
     inputs, second = setting.known.inputs, setting.second
     factors = _factors(setting, row, scale)
     best = Found(np.inf, scale, _nothing(len(second.bias)), *_still(inputs))
-    if (factors.c * setting.known.ends[:, 3] >= 2 * STIFF + 0.4).any():
+    if (factors.c * setting.known.ends[:, 3] > STEEPEST).any():
         return best
     mean, covariance = _plain(inputs)
-    if start is not None and np.isfinite(start.log):
+    if start is not None:
         mean, covariance = _tilt(inputs, second, start.majorants, start.center)
     own = -scale * row.offset + scale**2 * row.offset_variance / 2
     for _ in range(PASSES):
@@ -232,11 +242,21 @@ def _at(setting: Setting, row: Row, scale: float, start: Found | None) -> Found:
 def _value(setting: Setting, chosen: Majorants, mean: Array) -> Found:
     """The bound with these majorants, at the mean they tilt h to."""
     inputs, second = setting.known.inputs, setting.second
+    nothing = Found(np.inf, 0.0, chosen, *_still(inputs))
     for _ in range(INNER):
+        if _is_wild(inputs, _exponent(second, chosen, mean)[1]):
+            return nothing
         mean, _ = _tilt(inputs, second, chosen, mean)
     level, exponent = _exponent(second, chosen, mean)
+    if _is_wild(inputs, exponent):
+        return nothing
     found = bound(inputs, exponent)
     return Found(level + found.log, 0.0, chosen, mean, found.curvature, found.power)
+
+
+def _is_wild(inputs: Inputs, exponent: Exponent) -> bool:
+    """Whether h is tilted so far that differences of moments say nothing of its mean."""
+    return not (np.abs(exponent.linear) * inputs.cap < WILD).all()
 
 
 def _with_levels(setting: Setting, row: Row, found: Found) -> Found:

@@ -29,6 +29,7 @@ DEPTH = 20  # times that a cell is halved
 AT_ONCE = 5  # neurons
 MOST = 300_000  # cells that are open at once
 CHARGED = 2.0**-40  # relative: hundreds of roundings, of arguments and of what is made of them
+NARROW = 2.0**-6  # the least 1 - cT: below it more of its digits would be lost than are charged
 STEPS = 64  # of the exponential's table, between powers of 2
 LARGEST = 700.0  # of an argument of it
 
@@ -179,26 +180,31 @@ def _positive(factors: Factors, m: Array, t: Array, less: Array, size: Array) ->
     exponent = (2 * b * m + b * b * t + c * m * m) / (2 * d)
     sizes = (2 * np.abs(b * m) + b * b * t + c * m * m) / (2 * d) / d
     reach = (np.abs(m) + np.abs(b * t)) / scale / d
-    z = -(m + b * t) / scale
-    found = _weighted_tail(z, reach, less + exponent, size + sizes)
+    low = -(m + b * t) / scale
     finite = np.isfinite(ceiling)
     end = np.where(finite, ceiling, 0.0)
-    beyond = (end * d - (m + b * t)) / scale
-    beyond = beyond + CHARGED * (reach + end * np.abs(d) / scale)
-    whole = less + exponent - CHARGED * (size + sizes)
-    past = np.where(finite, _tails_down(beyond) * exp_down(whole), 0.0)
+    high = np.where(finite, (end * d - (m + b * t)) / scale, np.inf)
+    further = reach + end * d / scale
+    # Of Q(low) - Q(high) = Q(-high) - Q(-low) the one that cancels less.
+    turned = high < 0
+    near, far = np.where(turned, -high, low), np.where(turned, -low, high)
+    exponent, size = less + exponent, size + sizes
+    found = _weighted_tail(near, np.where(turned, further, reach), exponent, size)
+    past = _tails_down(far + CHARGED * (1 + further)) * exp_down(exponent - CHARGED * (1 + size))
     whole_up = up((found - past) / np.sqrt(d) * (1 + CHARGED))
     # A ceiling of 0 leaves nothing; a difference of bounds may be below 0, a probability is not.
-    return np.where(ceiling > 0, np.where(d > CHARGED, np.maximum(whole_up, 0), np.inf), 0.0)
+    return np.where(ceiling > 0, np.where(d > NARROW, np.maximum(whole_up, 0), np.inf), 0.0)
 
 
 def _weighted_tail(z: Array, reach: Array, exponent: Array, size: Array) -> Array:
     """Q(z) exp(exponent) from above, where z is off by CHARGED · reach and the exponent by
-    CHARGED · size; far out by Q(z) <= φ(z)/z."""
+    CHARGED · size; far out by Q(z) <= φ(z)/z (1 - 1/z² + 3/z⁴)."""
     z, exponent = z - CHARGED * (1 + reach), exponent + CHARGED * (1 + size)
     inner = _tails_up(np.minimum(z, LAST_NODE)) * exp_up(exponent)
     far = np.maximum(z, LAST_NODE)
-    outer = exp_up(exponent - far * far / 2 * (1 - CHARGED)) / (2.5066 * far)
+    square = far * far
+    series = 1 - (1 - 3 / square) / square
+    outer = exp_up(exponent - square / 2 * (1 - CHARGED)) * series / (2.5066 * far)
     return up(np.where(z > LAST_NODE, outer, inner) * (1 + CHARGED))
 
 

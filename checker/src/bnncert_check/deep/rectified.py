@@ -38,8 +38,11 @@ def positive(z: Gaussian, a: arb, b: arb, cap: arb | None) -> arb:
 
 
 def moment(z: Gaussian, a: arb, b: arb, cap: arb) -> arb:
-    """E[exp(ah + bh²/2); h <= cap], or where b is steep more: there bh² <= b cap h."""
+    """E[exp(ah + bh²/2); h <= cap], or where b is steep more: there bh² <= b cap h, as b > 0. NaN
+    where b is too uncertain to say which."""
     if not b * z.variance <= STEEP:
+        if not b > 0:
+            return arb("nan")
         a, b = a + b * cap / 2, arb(0)
     off = normal_tail(z.mean / z.variance.sqrt())
     return off + positive(z, a, b, cap) if cap > 0 else off

@@ -18,7 +18,7 @@ from flint import arb, arb_mat
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.deep.majorants import Factors, Majorants, hold
+from bnncert_check.deep.majorants import CHARGED, Factors, Majorants, hold
 from bnncert_check.deep.products import Exponent, expectation
 from bnncert_check.deep.rectified import Gaussian, moment
 from bnncert_check.layers import Activation
@@ -27,6 +27,7 @@ from bnncert_check.network import Network
 from bnncert_check.tails import normal_tail
 from bnncert_check.weighted import Dense
 
+ACCURATE = CHARGED / 256  # of b and c, relative
 CHAIN = (Dense, Activation, Dense, Activation, Dense)
 
 
@@ -197,7 +198,14 @@ def _factors(chosen: Deep, scale: arb, means: list[arb], variances: list[arb]) -
     ceilings = np.full(size, np.inf)
     for j, ceiling in zip(chosen.capped.tolist(), chosen.ceilings.tolist(), strict=True):
         b[j], c[j], ceilings[j] = b[j] + c[j] * ceiling / 2, arb(0), ceiling
-    return Factors(np.array([float(x) for x in b]), np.array([float(x) for x in c]), ceilings)
+    return Factors(_floats(b), _floats(c), ceilings)
+
+
+def _floats(values: list[arb]) -> Array:
+    """As accurate as `Factors` asks for, else NaN."""
+    floats = [float(value) for value in values]
+    close = [abs(x - y) <= ACCURATE * abs(y) for x, y in zip(floats, values, strict=True)]
+    return np.where(close, floats, np.nan)
 
 
 def _exponent(found: Laws, majorants: Majorants, center: Array) -> tuple[arb, Exponent]:
