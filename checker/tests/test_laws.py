@@ -27,7 +27,8 @@ from bnncert_check.laws.corners import FLOOR, SQUARE
 from bnncert_check.laws.exponentials import density, exp_up, log_up, signed_tails_up
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.remainder import proxy
-from bnncert_check.laws.rows import Law, failure
+from bnncert_check.laws.rows import SharedLaw as Law
+from bnncert_check.laws.rows import failure
 from bnncert_check.region import Region
 from checking import edit, parse
 from scenarios import gaussian, vector

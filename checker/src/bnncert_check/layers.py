@@ -96,6 +96,18 @@ class Activation:
         return self.slope if self.own is None else self.own.slope
 
     @property
+    def rises(self) -> bool:
+        """Whether f never falls."""
+        return self.traits.slopes[0] >= 0
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """Where cells should meet: where slopes jump, or at 0."""
+        if self.traits.ends is not None:
+            return self.traits.ends
+        return (self.traits.form.kinks if self.traits.form is not None else ()) or (0.0,)
+
+    @property
     def outputs(self) -> int:
         return self.width
 

@@ -114,7 +114,9 @@ def _bound(checker: Checker, known: Known) -> float:
     step, low, *others = known.numbers
     choice = checker.laws.lattice.Choice(step, int(low), *others)
     references = (np.array([[number]]) for number in (known.theta, known.y))
-    chosen = law.Law(known.cells, known.size, (choice,), np.array([known.remainder]), *references)
+    chosen = law.SharedLaw(
+        known.cells, known.size, (choice,), np.array([known.remainder]), *references
+    )
     posterior = checker.model.Posterior(family, fields)
     try:
         failing = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)

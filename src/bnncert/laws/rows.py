@@ -1,0 +1,106 @@
+"""A row's failure by its law: the lattice and the curb that are best, of a few.
+
+P(β + Σ T - K - u <= L g⁺) + η
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bnncert.laws.corners import Grid
+from bnncert.laws.head import Margins
+from bnncert.laws.lattice import (
+    NOISES,
+    TILTS,
+    WIDE,
+    Atoms,
+    Choice,
+    atoms,
+    below,
+    best_rate,
+    convolved,
+    noise_reach,
+    others,
+    shifted,
+    spread,
+)
+from bnncert.laws.remainder import Remainder
+
+CURB = 0.5  # κ', in units of 1/L
+FARTHEST = 600.0  # of exponents
+SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
+FFT_SPARE = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """All that does not depend on the lattice: T and (a p̄)² at the corners, and the lattice's
+    size."""
+
+    rows: Margins
+    at: Grid
+    value: Tensor
+    squared: Tensor
+    size: int
+
+
+def best_row(
+    ready: Ready, row: int, left: float, options: tuple[Remainder, ...]
+) -> tuple[float, Choice, Remainder]:
+    """A bound of the row's failure, and what gave it."""
+    rows, at = ready.rows, ready.at
+    curb = _curb(ready, row)
+    found = atoms(ready.value[row] - curb * ready.squared[row], at, row)
+    rate = best_rate(found)
+    place = shifted(found, rate)
+    mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
+    start = left + options[len(options) // 2].most
+    low, high = min(mean, start) - WIDE * std, max(mean, start) + WIDE * std
+    step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
+    choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
+    laws, lost = spread(place, found.mass, step, ready.size)
+    rest = others(float(rows.beta[row]), float(rows.beta_std[row]), choice, ready.size, laws.device)
+    every = torch.cat([laws, rest])
+    total = convolved(every)
+    # No exponent within the lattice may overflow.
+    most = FARTHEST / (ready.size // 2 * step)
+    tilts = [min(t / max(std, step), most) for t in TILTS]
+    tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
+    extra = lost + float(_missing(rest)) + below(every, choice.low, step, tilt)
+    reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
+    best = (1.0, replace(choice, tilt=tilt), options[0])
+    for option in options:
+        for noise in NOISES:
+            reach = (
+                left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
+            )
+            last = math.floor(reach / step) - choice.low
+            if 0 <= last < ready.size:
+                tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra
+                failure = (tail / (1 - noise) + option.chance) * (1 + SPARE)
+                if failure < best[0]:
+                    best = failure, replace(choice, noise=noise, tilt=tilt), option
+    return best
+
+
+def _curb(ready: Ready, row: int) -> float:
+    """κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', by the mean of L²."""
+    first, second = ready.at.first.corners, ready.at.second.corners[row]
+    mass = first[:, :, None, :, None] * second[:, None, :, None, :]
+    squared = float((mass * ready.squared[row]).sum())
+    return CURB / math.sqrt(squared) if squared > 0 else 0.0
+
+
+def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float]:
+    first = (found.mass * place).sum(-1)
+    variance = (found.mass * place**2).sum(-1) - first**2
+    return float(first.sum()) + beta, math.sqrt(max(float(variance.sum()), 0.0) + std**2)
+
+
+def _missing(laws: Tensor) -> Tensor:
+    """What laws rounded down leave out, with a spare."""
+    return (1 - laws.sum(-1)).clamp_min(0).sum() + 2.0**-44
