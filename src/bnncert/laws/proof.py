@@ -26,8 +26,9 @@ from bnncert.posteriors.independent import Normal
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (32, 2, 16, 3), (26, 3, 12, 5)  # cells of z and their parts, of v and theirs
-LINES_FINE, LINES_COARSE = (64, 1, 16, 3), (48, 1, 12, 5)  # where lines are as good as cells small
-SIZES = (2**12, 2**14)  # of the lattice
+SIZES, WIDE = (2**12, 2**14), 9.0  # of the lattice; its window, in standard deviations
+LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 1, 12, 5)  # the same for lines
+LINES_SIZES, LINES_WIDE = (2**16, 2**15), (24.0, 18.0)
 FEW = 8  # inputs up to which ReLUs may do better one by one
 NOTHING = (Remainder(0.0, 1.0, 1.0, 0.0),)
 
@@ -48,7 +49,7 @@ def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tenso
     if not isinstance(net.activation, ReLU):
         return _by_lines(net, own, scaled)
     found = _by_references(own, upper > lower, scaled)
-    if 0 < len(own.radius) <= FEW:
+    if len(lower) <= FEW:
         return max(_by_lines(net, own, scaled), found, key=lambda law: law.bound)
     return found
 
@@ -59,7 +60,7 @@ def _by_references(own: Margins, moving: Tensor, scaled: bool) -> SharedLaw:
     at = _grid(own, counts, (0.0,))
     found = _rounded(own, chosen(own, at))
     ends = corners(own, found, at, slopes(own, found, at))
-    ready = Ready(own, at, ends.value, ends.squared, SIZES[many])
+    ready = Ready(own, at, ends.value, ends.squared, SIZES[many], WIDE, floored=False)
     left = constant(own, found).tolist()
     each = [
         best_row(ready, r, left[r], options)
@@ -76,7 +77,8 @@ def _by_lines(net: Head, own: Margins, scaled: bool) -> LineLaw:
     counts = LINES_COARSE if many else LINES_FINE
     at = _grid(own, counts, net.activation.traits.kinks or (0.0,))
     found = lines(net.activation, own, at, THRESHOLD)
-    ready = Ready(own, at, *line_corners(own, at, found), SIZES[many])
+    ends, size = line_corners(own, at, found), LINES_SIZES[many]
+    ready = Ready(own, at, *ends, size, LINES_WIDE[many], floored=True)
     each = [best_row(ready, r, 0.0, NOTHING) for r in range(len(own.v))]
     farther = float(normal_tail(torch.tensor(THRESHOLD).double())) * len(own.mean) * (1 + SPARE)
     extra = (farther if len(own.radius) else 0.0) if scaled else 1.0

@@ -16,7 +16,6 @@ from bnncert.laws.head import Margins
 from bnncert.laws.lattice import (
     NOISES,
     TILTS,
-    WIDE,
     Atoms,
     Choice,
     atoms,
@@ -38,14 +37,17 @@ FFT_SPARE = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """All that does not depend on the lattice: T and (a p̄)² at the corners, and the lattice's
-    size."""
+    """All that does not depend on the row's lattice: T and (a p̄)² at the corners, the lattice's
+    size, the window's reach to either side in standard deviations of the sum, and whether no atom
+    is put below the least corner of its part."""
 
     rows: Margins
     at: Grid
     value: Tensor
     squared: Tensor
     size: int
+    wide: float
+    floored: bool
 
 
 def best_row(
@@ -56,10 +58,10 @@ def best_row(
     curb = _curb(ready, row)
     found = atoms(ready.value[row] - curb * ready.squared[row], at, row)
     rate = best_rate(found)
-    place = shifted(found, rate)
+    place = shifted(found, rate, ready.floored)
     mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
     start = left + options[len(options) // 2].most
-    low, high = min(mean, start) - WIDE * std, max(mean, start) + WIDE * std
+    low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
     step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
     choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
     laws, lost = spread(place, found.mass, step, ready.size)

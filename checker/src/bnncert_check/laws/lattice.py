@@ -45,18 +45,20 @@ class Choice:
 
 @dataclass(frozen=True)
 class Ends:
-    """β's mean from below and its standard deviation, and K + u from above."""
+    """β's mean from below and its standard deviation, and K + u from above; floored: whether no
+    atom is put below the least corner of its part."""
 
     beta: float
     beta_std: float
     least: float
+    floored: bool = False
 
 
 def failing(value: Array, squared: Array, at: Grid, choice: Choice, size: int, ends: Ends) -> arb:
     """Of one row, whose T and (a p̄)² at the corners are [n, K, L, 2, 2]."""
     if not choice.curb and squared.any():
         return arb(1)  # nothing stands for L g
-    terms, lost = _terms(value - up(choice.curb * squared), at, choice, size)
+    terms, lost = _terms(value - up(choice.curb * squared), at, choice, size, ends)
     rest, missing = _others(ends, choice, size)
     laws = np.concatenate([terms, rest])
     noise = choice.step * (len(terms) * (1 / arb(choice.noise)).log() / 2).sqrt()
@@ -69,7 +71,7 @@ def failing(value: Array, squared: Array, at: Grid, choice: Choice, size: int, e
     return (tail + _below(laws, choice)) / (1 - arb(choice.noise))
 
 
-def _terms(value: Array, at: Grid, choice: Choice, size: int) -> tuple[Array, float]:
+def _terms(value: Array, at: Grid, choice: Choice, size: int, ends: Ends) -> tuple[Array, float]:
     """The neurons' laws [n, size], a few neurons at a time, and the mass that they leave out."""
     count = len(value)
     laws, lost = np.zeros((count, size)), 0.0
@@ -77,13 +79,15 @@ def _terms(value: Array, at: Grid, choice: Choice, size: int) -> tuple[Array, fl
     for start in range(0, count, each):
         part = slice(start, start + each)
         first, second = at.first.part(part), at.second.part((0, part))
-        place, mass = _atoms(value[part], first, second, choice.rate)
+        place, mass = _atoms(value[part], first, second, choice.rate, ends.floored)
         laws[part], missed = _spread(place, mass, choice.step, size)
         lost = float(np.nextafter(lost + missed, np.inf))
     return laws, lost
 
 
-def _atoms(value: Array, first: Cells, second: Cells, rate: float) -> tuple[Array, Array]:
+def _atoms(
+    value: Array, first: Cells, second: Cells, rate: float, floored: bool
+) -> tuple[Array, Array]:
     """Y from below and masses from above, [n, P]."""
     x, y = first.place[:, :, :, None, None], second.place[:, None, None, :, :]
     here, along = value[:, :, None, :, None, 0, 0], value[:, :, None, :, None, 1, 0]
@@ -100,7 +104,11 @@ def _atoms(value: Array, first: Cells, second: Cells, rate: float) -> tuple[Arra
     place = place - steep_v * second.off[:, None, None, :, :]
     wide_z = (steep_z + 16 * UNIT * size) / first.mass.shape[-1]
     wide_v = (steep_v + 16 * UNIT * size) / second.mass.shape[-1]
-    loss = rate / CELLS * (wide_z**2 + wide_v**2) if rate else wide_z + wide_v
+    loss = drop = wide_z + wide_v  # to the part's least corner
+    if rate:
+        loss = rate / CELLS * (wide_z**2 + wide_v**2)
+    if floored:
+        loss = np.minimum(loss, drop)
     place = place - loss * (1 + ROUNDING)
     mass = first.mass[:, :, :, None, None] * second.mass[:, None, None, :, :]
     return place.reshape(len(place), -1), up(mass).reshape(len(place), -1)

@@ -126,7 +126,7 @@ def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
         row = own.row(r)
         at = _grid(row, law.cells, kinks)
         value, squared = line_corners(row, at, found)
-        total += failing(value[0], squared[0], at, choice, law.size, _ends(row, 0.0))
+        total += failing(value[0], squared[0], at, choice, law.size, _ends(row, 0.0, floored=True))
     return total
 
 
@@ -160,9 +160,9 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
     return failing(value[0], squared[0], at, law.choices[row], law.size, ends) + chance
 
 
-def _ends(own: Margins, least: float) -> Ends:
+def _ends(own: Margins, least: float, floored: bool = False) -> Ends:
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
-    return Ends(float(beta[0]), float(own.beta_std[0]), least)
+    return Ends(float(beta[0]), float(own.beta_std[0]), least, floored)
 
 
 def _margins(
