@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from flint import arb, ctx
 from safetensors.numpy import save
 
 from bnncert import Problem, ball, certify, class_robust, half_space, mlp, save_posterior
+from bnncert.evidence.laws import SharedLaw as ProvedLaw
 from bnncert.laws.proof import prove_laws
 from bnncert.layers import Tanh
 from bnncert.methods import Concentration
@@ -27,8 +29,7 @@ from bnncert_check.laws.corners import FLOOR, SQUARE
 from bnncert_check.laws.exponentials import density, exp_up, log_up, signed_tails_up
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.remainder import proxy
-from bnncert_check.laws.rows import SharedLaw as Law
-from bnncert_check.laws.rows import failure
+from bnncert_check.laws.rows import SharedLaw, failure
 from bnncert_check.region import Region
 from checking import edit, parse
 from scenarios import gaussian, vector
@@ -72,6 +73,14 @@ class Desk:
         table = self.tensors[name.removeprefix("tensors/")].copy()
         table[0, column] = value
         return name, table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared() -> Iterator[None]:
+    """ReLUs of few inputs would be proved by lines, of which `test_line_laws` speaks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bnncert.laws.proof.FEW", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +205,8 @@ def test_traps(
     factor = found.size // size
     choice = Choice(step * factor, math.floor(low / factor), *others)
     empty = np.ones((1, 1))
-    law = Law(found.cells, size, (choice,), found.remainders.numpy(), empty, empty)
+    assert isinstance(found, ProvedLaw)
+    law = SharedLaw(found.cells, size, (choice,), found.remainders.numpy(), empty, empty)
     region = Region("linf", np.ones(1), 0.0, np.ones(1), np.ones(1))
     own = model.components[0].posterior
     with np.errstate(all="ignore"):

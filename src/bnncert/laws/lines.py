@@ -71,23 +71,23 @@ def _reached(activation: Activation, at: Grid, far: Tensor) -> tuple[Tensor, Ten
     return torch.stack([low, low]), torch.stack([high, high])
 
 
-def line_corners(rows: Margins, at: Grid, found: Lines) -> tuple[Tensor, Tensor]:
-    """T from below, and (a v s)², at the corners [R, n, K, L, 2, 2]."""
-    positive = at.positive[:, :, None, :, None, None]
-    v = _pairs(at.v)[:, :, None, :, None, :]
+def line_corners(rows: Margins, at: Grid, found: Lines, row: int) -> tuple[Tensor, Tensor]:
+    """T from below, and (a v s)², at the corners [n, K, L, 2, 2] of one row."""
+    positive = at.positive[row][:, None, :, None, None]
+    v = _pairs(at.v[row])[:, None, :, None, :]
     v = torch.where(positive, v.clamp_min(0), v.clamp_max(0))
     slopes = found.slopes.abs().movedim(-1, 0)
     factor, slope, size = (
         torch.where(positive, one[0], one[1])
         for one in (
-            found.factor[:, None, :, :, None, :, None],
-            slopes[:, None, :, :, None, None, None],
-            found.size[:, None, :, :, None, None, None],
+            found.factor[:, :, :, None, :, None],
+            slopes[:, :, :, None, None, None],
+            found.size[:, :, :, None, None, None],
         )
     )
-    most = (rows.v_size + REACH * rows.s)[:, :, None, None, None, None]
+    most = (rows.v_size[row] + REACH * rows.s[row])[:, None, None, None, None]
     value = v * factor - ((rows.slack + SPARE) * most * size + UNDERFLOW)
-    noise = rows.spread[None, :, None, None, None, None]
+    noise = rows.spread[:, None, None, None, None]
     squared = noise * (v * slope) ** 2 + torch.where(noise > 0, TINY, 0.0)
     return value, squared.expand_as(value)
 

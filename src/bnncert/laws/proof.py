@@ -6,6 +6,7 @@ P(some x, row r: M_r(x) <= 0) <= Σ_r [P(β + Σ T - K - u <= L g⁺) + η] + P(
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,8 +28,9 @@ from bnncert.posteriors.independent import Normal
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (32, 2, 16, 3), (26, 3, 12, 5)  # cells of z and their parts, of v and theirs
 SIZES, WIDE = (2**12, 2**14), 9.0  # of the lattice; its window, in standard deviations
-LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 1, 12, 5)  # the same for lines
-LINES_SIZES, LINES_WIDE = (2**16, 2**15), (24.0, 18.0)
+LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 2, 16, 4)  # the same for lines
+LINES_SIZE, LINES_WIDE = 2**16, 24.0
+LINES_ROOM = 2**21  # points of all neurons' lattices together, which a checker holds
 FEW = 8  # inputs up to which ReLUs may do better one by one
 NOTHING = (Remainder(0.0, 1.0, 1.0, 0.0),)
 
@@ -60,7 +62,11 @@ def _by_references(own: Margins, moving: Tensor, scaled: bool) -> SharedLaw:
     at = _grid(own, counts, (0.0,))
     found = _rounded(own, chosen(own, at))
     ends = corners(own, found, at, slopes(own, found, at))
-    ready = Ready(own, at, ends.value, ends.squared, SIZES[many], WIDE, floored=False)
+
+    def ends_of(row: int) -> tuple[Tensor, Tensor]:
+        return ends.value[row], ends.squared[row]
+
+    ready = Ready(own, at, ends_of, SIZES[many], WIDE, floored=False)
     left = constant(own, found).tolist()
     each = [
         best_row(ready, r, left[r], options)
@@ -77,8 +83,9 @@ def _by_lines(net: Head, own: Margins, scaled: bool) -> LineLaw:
     counts = LINES_COARSE if many else LINES_FINE
     at = _grid(own, counts, net.activation.traits.kinks or (0.0,))
     found = lines(net.activation, own, at, THRESHOLD)
-    ends, size = line_corners(own, at, found), LINES_SIZES[many]
-    ready = Ready(own, at, *ends, size, LINES_WIDE[many], floored=True)
+    size = min(2 ** int(math.log2(LINES_ROOM / len(own.mean))), LINES_SIZE)
+    ends = partial(line_corners, own, at, found)
+    ready = Ready(own, at, ends, size, LINES_WIDE, floored=True)
     each = [best_row(ready, r, 0.0, NOTHING) for r in range(len(own.v))]
     farther = float(normal_tail(torch.tensor(THRESHOLD).double())) * len(own.mean) * (1 + SPARE)
     extra = (farther if len(own.radius) else 0.0) if scaled else 1.0

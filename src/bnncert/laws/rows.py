@@ -6,6 +6,7 @@ P(β + Σ T - K - u <= L g⁺) + η
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -37,14 +38,13 @@ FFT_SPARE = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """All that does not depend on the row's lattice: T and (a p̄)² at the corners, the lattice's
-    size, the window's reach to either side in standard deviations of the sum, and whether no atom
-    is put below the least corner of its part."""
+    """All that does not depend on the row's lattice: T and (a p̄)² at the corners, by row; the
+    lattice's size; the window's reach to either side in standard deviations of the sum; and whether
+    no atom is put below the least corner of its part."""
 
     rows: Margins
     at: Grid
-    value: Tensor
-    squared: Tensor
+    corners: Callable[[int], tuple[Tensor, Tensor]]
     size: int
     wide: float
     floored: bool
@@ -55,8 +55,9 @@ def best_row(
 ) -> tuple[float, Choice, Remainder]:
     """A bound of the row's failure, and what gave it."""
     rows, at = ready.rows, ready.at
-    curb = _curb(ready, row)
-    found = atoms(ready.value[row] - curb * ready.squared[row], at, row)
+    value, squared = ready.corners(row)
+    curb = _curb(at, squared, row)
+    found = atoms(value - curb * squared, at, row)
     rate = best_rate(found)
     place = shifted(found, rate, ready.floored)
     mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
@@ -89,12 +90,12 @@ def best_row(
     return best
 
 
-def _curb(ready: Ready, row: int) -> float:
+def _curb(at: Grid, squared: Tensor, row: int) -> float:
     """κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', by the mean of L²."""
-    first, second = ready.at.first.corners, ready.at.second.corners[row]
+    first, second = at.first.corners, at.second.corners[row]
     mass = first[:, :, None, :, None] * second[:, None, :, None, :]
-    squared = float((mass * ready.squared[row]).sum())
-    return CURB / math.sqrt(squared) if squared > 0 else 0.0
+    mean = float((mass * squared).sum())
+    return CURB / math.sqrt(mean) if mean > 0 else 0.0
 
 
 def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float]:

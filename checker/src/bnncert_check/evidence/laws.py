@@ -24,6 +24,7 @@ MOST_CELLS, MOST_PARTS = 256, 16
 SIZES = (2**4, 2**17)  # of the lattice, a power of 2
 FARTHEST = 2.0**40  # index of the lattice
 CORNERS = 24 * 4  # numbers a cell that are held at once
+ENDS = 64  # and of lines, numbers a cell of z
 AT_ONCE = 2**22  # numbers of atoms
 THRESHOLD = "threshold"
 MOST_DEVIATIONS = 64.0  # of a threshold
@@ -39,6 +40,8 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     exact(found["probability"], f"the probability of {prefix!r}")
     law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD,))
     hidden, activation, _ = require_form(asked.model, asked.posterior)
+    if THRESHOLD not in law:
+        require_relu(activation)
     named = ("cells of z", "parts of z", "cells of v", "parts of v")
     most = (MOST_CELLS, MOST_PARTS) * 2
     least = (2, 1) * 2
@@ -49,9 +52,9 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     size = whole(law["size"], "the size of the lattice", *SIZES)
     if size & (size - 1):
         raise CannotCheck("malformed", f"the size of the lattice is {size}, not a power of 2")
-    corners = CORNERS * first * second
+    held = ENDS * first if THRESHOLD in law else CORNERS * first * second
     require_room(
-        8 * ((corners + 2 * size) * hidden.outputs + AT_ONCE),
+        8 * ((held + 2 * size) * hidden.outputs + AT_ONCE),
         asked.tensors.size + asked.model.size,
         f"the laws of {hidden.outputs} neurons",
     )
@@ -61,7 +64,6 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     if THRESHOLD in law:
         threshold, slopes = _lines(law[THRESHOLD], (hidden.outputs, first, 2), prefix, asked)
         return LineLaw(cells, size, choices, threshold, slopes)
-    require_relu(activation)
     return SharedLaw(cells, size, choices, *_references(prefix, asked))
 
 

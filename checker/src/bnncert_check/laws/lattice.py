@@ -14,7 +14,9 @@ charged by Chernoff's bound.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from flint import arb
@@ -45,20 +47,25 @@ class Choice:
 
 @dataclass(frozen=True)
 class Ends:
-    """β's mean from below and its standard deviation, and K + u from above; floored: whether no
-    atom is put below the least corner of its part."""
+    """β's mean from below and its standard deviation, and K + u from above; noisy: whether L is not
+    0; floored: whether no atom is put below the least corner of its part."""
 
     beta: float
     beta_std: float
     least: float
+    noisy: bool
     floored: bool = False
 
 
-def failing(value: Array, squared: Array, at: Grid, choice: Choice, size: int, ends: Ends) -> arb:
-    """Of one row, whose T and (a p̄)² at the corners are [n, K, L, 2, 2]."""
-    if not choice.curb and squared.any():
+# T and (a p̄)² at the corners [m, K, L, 2, 2] of some neurons.
+Corners: TypeAlias = Callable[[slice], tuple[Array, Array]]
+
+
+def failing(corners: Corners, at: Grid, choice: Choice, size: int, ends: Ends) -> arb:
+    """Of one row."""
+    if not choice.curb and ends.noisy:
         return arb(1)  # nothing stands for L g
-    terms, lost = _terms(value - up(choice.curb * squared), at, choice, size, ends)
+    terms, lost = _terms(corners, at, choice, size, ends)
     rest, missing = _others(ends, choice, size)
     laws = np.concatenate([terms, rest])
     noise = choice.step * (len(terms) * (1 / arb(choice.noise)).log() / 2).sqrt()
@@ -71,15 +78,19 @@ def failing(value: Array, squared: Array, at: Grid, choice: Choice, size: int, e
     return (tail + _below(laws, choice)) / (1 - arb(choice.noise))
 
 
-def _terms(value: Array, at: Grid, choice: Choice, size: int, ends: Ends) -> tuple[Array, float]:
+def _terms(
+    corners: Corners, at: Grid, choice: Choice, size: int, ends: Ends
+) -> tuple[Array, float]:
     """The neurons' laws [n, size], a few neurons at a time, and the mass that they leave out."""
-    count = len(value)
+    count = len(at.z)
     laws, lost = np.zeros((count, size)), 0.0
     each = max(1, MOST_ATOMS // (at.first.mass[0].size * at.second.mass[0, 0].size))
     for start in range(0, count, each):
         part = slice(start, start + each)
         first, second = at.first.part(part), at.second.part((0, part))
-        place, mass = _atoms(value[part], first, second, choice.rate, ends.floored)
+        value, squared = corners(part)
+        value = value - up(choice.curb * squared)
+        place, mass = _atoms(value, first, second, choice.rate, ends.floored)
         laws[part], missed = _spread(place, mass, choice.step, size)
         lost = float(np.nextafter(lost + missed, np.inf))
     return laws, lost

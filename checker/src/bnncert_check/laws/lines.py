@@ -68,22 +68,22 @@ def _reached(activation: Activation, at: Grid, far: Array, sign: float) -> tuple
     return low, high
 
 
-def line_corners(rows: Margins, at: Grid, found: Lines) -> tuple[Array, Array]:
-    """T from below, and (a v s)² from above, [R, n, K, L, 2, 2]."""
-    positive = at.positive[:, :, None, :, None, None]
-    v = _pairs(at.v)[:, :, None, :, None, :]
+def line_corners(rows: Margins, at: Grid, found: Lines, part: slice) -> tuple[Array, Array]:
+    """T from below, and (a v s)² from above, [m, K, L, 2, 2], of some neurons in one row."""
+    positive = at.positive[0, part, None, :, None, None]
+    v = _pairs(at.v)[0, part, None, :, None, :]
     v = np.where(positive, np.maximum(v, 0), np.minimum(v, 0))
     factor, slope, size = (
         np.where(positive, one[0], one[1])
         for one in (
-            found.factor[:, None, :, :, None, :, None],
-            found.slope[:, None, :, :, None, None, None],
-            found.size[:, None, :, :, None, None, None],
+            found.factor[:, part, :, None, :, None],
+            found.slope[:, part, :, None, None, None],
+            found.size[:, part, :, None, None, None],
         )
     )
-    most = (rows.v_size + REACH * rows.s)[:, :, None, None, None, None]
+    most = (rows.v_size + REACH * rows.s)[0, part, None, None, None, None]
     value = v * factor - (rows.slack * most * size + UNDERFLOW)
-    noise = rows.squared[None, :, None, None, None, None]
+    noise = rows.squared[part, None, None, None, None]
     squared = noise * (v * slope) ** 2 * (1 + rows.slack) + np.where(noise > 0, TINY, 0.0)
     return value, np.broadcast_to(squared, value.shape)
 

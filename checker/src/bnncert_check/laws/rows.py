@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -125,8 +126,8 @@ def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
     for r, choice in enumerate(law.choices):
         row = own.row(r)
         at = _grid(row, law.cells, kinks)
-        value, squared = line_corners(row, at, found)
-        total += failing(value[0], squared[0], at, choice, law.size, _ends(row, 0.0, floored=True))
+        ends = _ends(row, 0.0, noisy=bool(own.squared.any()), floored=True)
+        total += failing(partial(line_corners, row, at, found), at, choice, law.size, ends)
     return total
 
 
@@ -156,13 +157,17 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
     if len(own.radius):
         chosen = law.remainders[row : row + 1]
         least, chance = least + remainders(own, found, at, a, b, chosen), arb(float(chosen[0, 2]))
-    ends = _ends(own, float(up(least[0])))
-    return failing(value[0], squared[0], at, law.choices[row], law.size, ends) + chance
+    ends = _ends(own, float(up(least[0])), noisy=bool(squared.any()))
+
+    def some(part: slice) -> tuple[Array, Array]:
+        return value[0, part], squared[0, part]
+
+    return failing(some, at, law.choices[row], law.size, ends) + chance
 
 
-def _ends(own: Margins, least: float, floored: bool = False) -> Ends:
+def _ends(own: Margins, least: float, noisy: bool, floored: bool = False) -> Ends:
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
-    return Ends(float(beta[0]), float(own.beta_std[0]), least, floored)
+    return Ends(float(beta[0]), float(own.beta_std[0]), least, noisy, floored)
 
 
 def _margins(
