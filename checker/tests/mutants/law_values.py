@@ -72,7 +72,7 @@ KNOWN = (
         what="mass below the window",
         mean=(0, 0, 1, 1, -6, -6, 0),
         size=2**4,
-        numbers=_numbers(1.0, low=-8),
+        numbers=_numbers(1.0, low=-8, noise=0.01),
     ),
     Known(
         "mass below the lattice", (0, 1, -100, 0), SURE, 0, size=16, numbers=_numbers(1.0, low=-8)
