@@ -4,6 +4,7 @@ each line is on its side."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bnncert.layers import (
     ELU,
     GELU,
     SELU,
+    Dense,
     HardSwish,
     Hardtanh,
     LeakyReLU,
@@ -31,6 +33,7 @@ from bnncert.layers import (
 )
 from bnncert.methods import Concentration
 from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
 from checking import edit, parse
@@ -182,6 +185,29 @@ def test_lines_of_one_activation_prove_nothing_of_another(desk: Desk, tmp_path: 
     other.header["evidence"]["components"][0]["lower"] = law
     other.tensors |= {k: v for k, v in desk.tensors.items() if k.startswith("c0.law")}
     assert other.verdict(("claim/lower", desk.header["claim"]["lower"])).status != ACCEPT
+
+
+def test_numbers_whose_squares_vanish_are_refused(tmp_path: Path) -> None:
+    own = Desk(tmp_path, asked(Tanh(), 0.05))
+    rows = own.tensors["rows"] * 2.0**-130
+    assert own.verdict(("tensors/rows", rows)).status != ACCEPT
+    posterior = Normal(torch.ones(10).double(), torch.full((10,), 2.0**-130).double())
+    small = Desk(tmp_path, replace(asked(Tanh(), 0.05), posterior=posterior))
+    small.header["evidence"] = own.header["evidence"]
+    asking = {k: v for k, v in small.tensors.items() if not k.startswith("c0.")}
+    small.tensors = asking | {k: v for k, v in own.tensors.items() if k.startswith("c0.")}
+    assert small.verdict().code == "unsupported", small.verdict()
+
+
+def test_layers_that_are_no_activation_are_refused(desk: Desk, tmp_path: Path) -> None:
+    network = Network((1,), (Dense(1, 2), Dense(2, 2), Dense(2, 1)))
+    posterior = Normal(torch.ones(network.size).double(), torch.ones(network.size).double() / 9)
+    region = ball(vector(0.4).reshape(1, 1), 0)
+    linear = Desk(tmp_path, Problem(network, posterior, half_space(region, vector(1.0), -9.0)))
+    linear.header["evidence"]["components"][0]["lower"] = desk.header["evidence"]["components"][0][
+        "lower"
+    ]
+    assert linear.verdict().code == "unsupported"
 
 
 def test_deeper_networks_are_refused(desk: Desk, tmp_path: Path) -> None:
