@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from flint import arb, ctx
 from safetensors.numpy import save
 
 from bnncert import Problem, ball, certify, class_robust, half_space, mlp, save_posterior
+from bnncert.evidence.laws import LineLaw as ProvedLines
+from bnncert.evidence.laws import SharedLaw as ProvedLaw
 from bnncert.laws.proof import prove_laws
 from bnncert.layers import Tanh
 from bnncert.methods import Concentration
@@ -27,7 +30,7 @@ from bnncert_check.laws.corners import FLOOR, SQUARE
 from bnncert_check.laws.exponentials import density, exp_up, log_up, signed_tails_up
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.remainder import proxy
-from bnncert_check.laws.rows import Law, failure
+from bnncert_check.laws.rows import LineLaw, SharedLaw, failure
 from bnncert_check.region import Region
 from checking import edit, parse
 from scenarios import gaussian, vector
@@ -73,6 +76,14 @@ class Desk:
         return name, table
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared() -> Iterator[None]:
+    """ReLUs of few inputs would be proved by lines, of which `test_line_laws` speaks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bnncert.laws.proof.FEW", 0)
+        yield
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return Desk(tmp_path_factory.mktemp("laws"), problem((2, 3, 3), 0.05, 5))
@@ -106,9 +117,13 @@ RANDOM = {  # of the flat weights of 2 inputs, 3 neurons, 2 outputs
 
 @pytest.mark.parametrize("random", RANDOM)
 @pytest.mark.parametrize("center", [0.0, 1e4])
-def test_laws_of_certain_neurons_are_accepted(random: str, center: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("few", [0, 8])
+def test_laws_of_certain_neurons_are_accepted(
+    random: str, center: float, few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where nothing is random the remainder has any moment, but for what rounding may hide: a
-    checker's mean of A is off by 2^-34 of it."""
+    checker's mean of A is off by 2^-34 of it. Few inputs have the better of both forms."""
+    monkeypatch.setattr("bnncert.laws.proof.FEW", few)
     for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         network = mlp(2, 3, 2)
@@ -123,8 +138,13 @@ def test_laws_of_certain_neurons_are_accepted(random: str, center: float, tmp_pa
         model = read_model(tmp_path / "p.safetensors")
         numbers = found.numbers.tolist()
         choices = tuple(Choice(row[0], int(row[1]), *row[2:]) for row in numbers)
-        theta, y = (part.double().numpy() for part in (found.theta, found.y))
-        law = Law(found.cells, found.size, choices, found.remainders.numpy(), theta, y)
+        common = found.cells, found.size, choices
+        law: SharedLaw | LineLaw
+        if isinstance(found, ProvedLines):
+            law = LineLaw(*common, found.threshold, found.slopes.numpy())
+        else:
+            theta, y = (part.double().numpy() for part in (found.theta, found.y))
+            law = SharedLaw(*common, found.remainders.numpy(), theta, y)
         lower, upper = (end.numpy()[0] for end in (spec.region.box.lower, spec.region.box.upper))
         region = Region("linf", x.numpy()[0], 0.01, lower, upper)
         own, rows = model.components[0].posterior, spec.rows[0].numpy()
@@ -236,7 +256,8 @@ def test_traps(
     factor = found.size // size
     choice = Choice(step * factor, math.floor(low / factor), *others)
     empty = np.ones((1, 1))
-    law = Law(found.cells, size, (choice,), found.remainders.numpy(), empty, empty)
+    assert isinstance(found, ProvedLaw)
+    law = SharedLaw(found.cells, size, (choice,), found.remainders.numpy(), empty, empty)
     region = Region("linf", np.ones(1), 0.0, np.ones(1), np.ones(1))
     own = model.components[0].posterior
     with np.errstate(all="ignore"):

@@ -156,12 +156,12 @@ def head_alone(margin: float, std: float, eps: float = 0.0) -> Problem:
 
 @pytest.mark.parametrize("margin", [3.0, 0.5, 0.0, -1.0])
 def test_a_head_at_a_point_is_known_from_both_sides(margin: float) -> None:
-    """P(y > 0) = Φ(margin / std), whatever the sign of the margin; below it no lower bound."""
-    (found,) = certify(head_alone(margin, 1.0), Concentration(effort=0, upper=True))
+    """P(y > 0) = Φ(margin / std), whatever the sign of the margin; below 0 by the row's law."""
+    (found,) = certify(head_alone(margin, 1.0), Concentration(upper=True))
     true = float(norm.cdf(margin))
     assert found.upper == pytest.approx(true, abs=1e-6)
     assert found.upper >= true
-    assert found.lower == pytest.approx(true if margin > 0 else 0.0, abs=1e-6)
+    assert true - (1e-6 if margin > 0 else 0.01) <= found.lower <= true
 
 
 def test_tails_whose_variance_overflows_are_not_known() -> None:

@@ -9,10 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnncert import InputError, mlp
+from bnncert import InputError, Problem, ball, certify, mlp, output_interval, save_posterior
 from bnncert.importers.pyro import from_pyro
 from bnncert.layers import Tanh
+from bnncert.methods import Concentration
+from bnncert.model.network import Network
 from bnncert.posteriors import LowRankNormal, Normal
+from bnncert.posteriors.base import sample
+from bnncert_check import ACCEPT, check_certificate, read_model
 from moments import DRAWS, assert_certified, assert_same_moments, ours
 from pages import blocks, run
 
@@ -145,6 +149,60 @@ def test_a_plain_network_of_the_same_names() -> None:
     model = Classifier(bayesian(sequential()))
     guide = fitted("AutoNormal", model, steps=1)
     assert from_pyro(guide, sequential())[1].digest == from_pyro(guide, model.net)[1].digest
+
+
+class Regression(PyroModule):
+    """Pyro's tutorial of Bayesian regression, by a network of 20 hidden neurons."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.net = bayesian(nn.Sequential(nn.Linear(1, 20), activation, nn.Linear(20, 1)))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        mean = self.net(x).squeeze(-1)
+        sigma = pyro.sample("sigma", dist.Gamma(0.5, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(mean, sigma), obs=y)
+        return mean
+
+
+def regression(activation: nn.Module, steps: int) -> tuple[Network, Normal]:
+    """Fitted to a noisy sine on 60 points of [-1.5, 1.5], about standardised."""
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    model = Regression(activation)
+    x = torch.linspace(-1.5, 1.5, 60)
+    y = 0.8 * torch.sin(2 * x) + 0.1 * torch.randn(60)
+    guide = guides.AutoNormal(model)
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.02}), Trace_ELBO())
+    for _ in range(steps):
+        svi.step(x.unsqueeze(1), y)
+    network, posterior = from_pyro(guide, model.net)
+    assert isinstance(posterior, Normal)
+    return network, posterior
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh(), nn.ReLU()], ids=["tanh", "relu"])
+@pytest.mark.parametrize("eps", [0.0, 0.01])
+def test_a_regression_is_certified(activation: nn.Module, eps: float, tmp_path: Path) -> None:
+    """Without a certificate in mind, also on boxes: an output near its mean, from both sides."""
+    network, posterior = regression(activation, steps=400)
+    region = ball(torch.tensor([[0.6]]).double(), eps)
+    weights = sample(posterior, 4000, 1)
+    points = (0.6 + eps * torch.linspace(-1, 1, 21).double()).reshape(-1, 1)
+    middle = float(network.forward(posterior.mean, region.center))
+    away = (network.forward(weights, points) - middle).abs().amax((1, 2))
+    for share in (0.7, 0.9):
+        tolerance = float(away.quantile(share))
+        spec = output_interval(region, middle - tolerance, middle + tolerance)
+        (result,) = certify(Problem(network, posterior, spec), Concentration(upper=True))
+        assert result.lower - 0.03 < share < result.upper + 0.03
+        assert result.upper - result.lower < 0.3
+    assert result.certificate is not None
+    result.certificate.write(tmp_path / "c.safetensors")
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    model = read_model(tmp_path / "p.safetensors")
+    assert check_certificate(tmp_path / "c.safetensors", model).status == ACCEPT
 
 
 def test_what_cannot_be_read_is_refused() -> None:

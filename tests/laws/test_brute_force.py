@@ -110,9 +110,10 @@ def test_signed_inputs_and_large_noise() -> None:
 
 
 def test_a_point_is_no_less_safe_than_a_ball() -> None:
-    found = [bound(one([1.0, 0.5, 1.0, 0.5], [0.3] * 4, eps=eps)) for eps in (0, 0.1, 0.3, 1.0)]
+    found = [bound(one([1.0, 0.5, 1.0, 0.5], [0.3] * 4, eps=eps)) for eps in (0, 0.1, 0.3, 2.0)]
     assert found == sorted(found, reverse=True)
-    assert found[0] > 0.9 > found[-1]
+    assert found[0] > 0.99
+    assert found[-1] < 0.957  # P(β > 0) = .952, and more fail far off
 
 
 def test_what_laws_are_for() -> None:

@@ -36,11 +36,19 @@ def lines(
     activation: Activation, l: Array, u: Array, lower_slope: Array, upper_slope: Array
 ) -> Lines:
     """The lines with these slopes [n] or [rows, n]."""
-    below, above = (
-        _intercept(activation, lower_slope, l, u),
-        -_intercept(activation, upper_slope, -u, -l, mirror=True),
-    )
+    below = lower_intercept(activation, lower_slope, l, u)
+    above = upper_intercept(activation, upper_slope, l, u)
     return Lines(lower_slope, below, upper_slope, above)
+
+
+def lower_intercept(activation: Activation, slope: Array, l: Array, u: Array) -> Array:
+    """Of the highest line with this slope below f on [l, u], from below."""
+    return _intercept(activation, slope, l, u)
+
+
+def upper_intercept(activation: Activation, slope: Array, l: Array, u: Array) -> Array:
+    """Of the lowest line with this slope above f on [l, u], from above."""
+    return -_intercept(activation, slope, -u, -l, mirror=True)
 
 
 def image(activation: Activation, l: Array, u: Array) -> tuple[Array, Array]:

@@ -106,6 +106,17 @@ class Activation:
         return (0.0, 1.0, 0.0) if self.below is None else (self.below, 1.0)
 
     @property
+    def rises(self) -> bool:
+        """Whether f never falls."""
+        return self.traits.slopes[0] >= 0
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Where cells should meet: where slopes jump, or at 0."""
+        form = self.traits.form
+        return self.traits.kinks or (() if form is None else form.kinks) or (0.0,)
+
+    @property
     def outputs(self) -> int:
         return self.width
 

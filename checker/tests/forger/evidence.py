@@ -9,6 +9,7 @@ import numpy as np
 
 from forger.forgery import Forgery
 from forger.laws import BOXED, Law
+from forger.line_laws import has_form, line_law
 from forger.nets import CURVES, Array, Layer, Net, Random, pick
 
 BENT = ("ReLU", "LeakyReLU")
@@ -62,12 +63,21 @@ def concentration(r: Random, made: Forgery) -> dict[str, Any]:
     rows = len(made.tensors["rows"])
     parts = []
     for i, weight in enumerate(made.posterior.weights):
-        lower = divided(r, made, f"c{i}.", rows, i, depth=0)
+        chain = has_form(made.net) and (made.posterior.laws[i].family == "normal")
+        by_lines = chain and r.random() < 0.8
+        lower = (
+            line_law(r, made, f"c{i}.", rows)
+            if by_lines
+            else divided(r, made, f"c{i}.", rows, i, depth=0)
+        )
         upper = None
         if r.random() < 0.85:
             point, row = _weakest(r, made, i)
             made.tensors[f"c{i}.point"] = point
-            upper = {"row": row, "failure": proof(r, made, f"c{i}.upper.", 1, i)}
+            name = f"c{i}.upper."
+            by_lines = chain and r.random() < 0.8
+            found = line_law(r, made, name, 1) if by_lines else proof(r, made, name, 1, i)
+            upper = {"row": row, "failure": found}
         parts.append({"weight": weight.hex(), "lower": lower, "upper": upper})
     return {"components": parts}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from copy import deepcopy
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from forger.breaks import break_something
 from forger.forgery import Forgery, write
 from forger.graphs import hostile, is_network, random_net
 from forger.laws import random_posterior
+from forger.line_laws import has_form
 from forger.nets import Net, Random
 from forger.questions import forge
 
@@ -104,6 +106,8 @@ class Adversary:
         if verdict.quantity == "P_safe":
             self.counts["lower bounds that say something"] += lower > 0
             self.counts["upper bounds that say something"] += upper < 1
+            if any(name.endswith("law.slopes") for name in made.tensors):
+                self.counts["lines: bounds that say something"] += lower > 0 or upper < 1
             if lower <= 0 and upper >= 1:
                 return
             truth, error = made.p_safe()
@@ -153,6 +157,16 @@ def test_nothing_false_is_supported(block: int, tmp_path: Path) -> None:
     assert adversary.counts["upper bounds that say something"] >= 15
     assert adversary.counts["graphs: bounds that say something"] >= 15
     assert adversary.counts["hostile graphs refused"] >= 15
+
+
+def test_nothing_false_is_supported_by_lines(tmp_path: Path) -> None:
+    """Networks of one hidden layer alone."""
+    adversary = Adversary(tmp_path)
+    seeds = (k for k in count(10**5) if has_form(random_net(np.random.default_rng(k))))
+    for seed in islice(seeds, 500):
+        adversary.attempt(seed)
+    adversary.report()
+    assert adversary.counts["lines: bounds that say something"] >= 20
 
 
 @pytest.mark.slow

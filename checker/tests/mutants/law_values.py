@@ -72,7 +72,7 @@ KNOWN = (
         what="mass below the window",
         mean=(0, 0, 1, 1, -6, -6, 0.5),
         size=2**4,
-        numbers=_numbers(1.0, low=-8),
+        numbers=_numbers(1.0, low=-8, noise=0.01),
     ),
     Known(
         "mass below the lattice", (0, 1, -100, 0), SURE, 0, size=16, numbers=_numbers(1.0, low=-8)
@@ -114,7 +114,9 @@ def _bound(checker: Checker, known: Known) -> float:
     step, low, *others = known.numbers
     choice = checker.laws.lattice.Choice(step, int(low), *others)
     references = (np.array([[number]]) for number in (known.theta, known.y))
-    chosen = law.Law(known.cells, known.size, (choice,), np.array([known.remainder]), *references)
+    chosen = law.SharedLaw(
+        known.cells, known.size, (choice,), np.array([known.remainder]), *references
+    )
     posterior = checker.model.Posterior(family, fields)
     try:
         failing = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)

@@ -32,6 +32,7 @@ from mutants.layer_cases import (
     width_cases,
 )
 from mutants.layers_known import every_layer
+from mutants.line_values import line_laws
 from mutants.lines import LINES, lines
 from mutants.outcomes import Checker, never
 from mutants.probabilities import masses, means, tails, unions
@@ -77,6 +78,7 @@ def run_suite(checker: Checker, folder: Path) -> None:
             masses,
             means,
             laws,
+            line_laws,
             curve_lines,
             deep,
         ):

@@ -15,7 +15,7 @@ from bnncert.evidence.written import Tensors
 LAW, CELLS, SIZE = "law", "cells", "size"
 PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
-TENSORS = (NUMBERS, REMAINDERS, THETA, Y)
+THRESHOLD, SLOPES = "threshold", "slopes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,28 +23,52 @@ class Law:
     """P_safe is at least `bound`, by the laws of all rows.
 
     cells: of z, parts of each, of v, parts of each. size: of the lattice. numbers [R, 6]: step,
-    low, rate, curb, noise and tilt of every row; remainders [R, 3]: share, scale and chance; theta
-    and y [R, inputs], float32: references.
+    low, rate, curb, noise and tilt of every row.
     """
 
     bound: float
     cells: tuple[int, int, int, int]
     size: int
     numbers: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class SharedLaw(Law):
+    """Of ReLUs, which share the input's worst case: remainders [R, 3] are share, scale and chance;
+    theta and y [R, inputs], float32, references."""
+
     remainders: Tensor
     theta: Tensor
     y: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class LineLaw(Law):
+    """Of any activation, each neuron at its own worst: slopes [n, K, 2] of a line below it and of
+    one above, by cell of z, where what moves z is below a threshold."""
+
+    threshold: float
+    slopes: Tensor
+
+
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    for name in TENSORS:
+    said: dict[str, Any] = {CELLS: list(found.cells), SIZE: found.size}
+    names = [NUMBERS, REMAINDERS, THETA, Y]
+    if isinstance(found, LineLaw):
+        said[THRESHOLD] = found.threshold.hex()
+        names = [NUMBERS, SLOPES]
+    for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
-    said = {CELLS: list(found.cells), SIZE: found.size}
     return {PROBABILITY: found.bound.hex(), LAW: said}
 
 
 def read_law(value: Any, prefix: str, tensors: Tensors) -> Law:
     said = value[LAW]
-    parts = (tensors[f"{prefix}{LAW}.{name}"] for name in TENSORS)
     cells: tuple[int, int, int, int] = tuple(said[CELLS])
-    return Law(float.fromhex(value[PROBABILITY]), cells, said[SIZE], *parts)
+    bound = float.fromhex(value[PROBABILITY])
+    common = bound, cells, said[SIZE], tensors[f"{prefix}{LAW}.{NUMBERS}"]
+    if THRESHOLD in said:
+        slopes = tensors[f"{prefix}{LAW}.{SLOPES}"]
+        return LineLaw(*common, float.fromhex(said[THRESHOLD]), slopes)
+    own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
+    return SharedLaw(*common, *own)

@@ -45,8 +45,9 @@ def base_edges(count: int) -> Tensor:
 
 
 def with_edge(edges: Tensor, at: Tensor) -> Tensor:
-    """The edges with the nearest inner one moved to `at` [...], where that is inside."""
-    moved = edges.expand(*at.shape, -1).clone()
+    """The edges [K + 1], or [..., K + 1], with the nearest inner one moved to `at` [...], where
+    that is inside."""
+    moved = edges.expand(*at.shape, edges.shape[-1]).clone()
     inside = at.abs() < REACH
     nearest = (moved[..., 1:-1] - at.unsqueeze(-1)).abs().nan_to_num(math.inf).argmin(
         -1, keepdim=True

@@ -1,6 +1,6 @@
-"""The form that laws are for: one random hidden layer of ReLUs, then a linear output.
+"""The form that laws are for: one random hidden layer of an activation f, then a linear output.
 
-    M = β + Σ_i v_i relu(z_i + W_i·δ),   |δ_j| <= r_j,
+    M = β + Σ_i v_i f(z_i + W_i·δ),   |δ_j| <= r_j,
 
 with z_i ~ N(m_i, τ_i²) the pre-activation at the region's centre c, W_ij ~ N(W̄_ij, σ_ij²), and v_i
 and β Gaussian: everything independent but z_i and W_i.
@@ -14,21 +14,24 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from bnncert.model.layers import Dense, ReLU
+from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.layers import Dense
 from bnncert.model.moves import Flatten, Reshape
 from bnncert.model.network import Network
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
 
-FORM = (Dense, ReLU, Dense)
+MOVES = (Flatten, Reshape)
 LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
 UNDERFLOW = 2.0**-499  # of a sum or a root of what was too small for a float, generously
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """Means and standard deviations: hidden layer [J, n] and [n], output [n, O] and [O]."""
+    """The activation, and means and standard deviations: hidden layer [J, n] and [n], output [n, O]
+    and [O]."""
 
+    activation: Activation
     weight: Tensor
     weight_std: Tensor
     bias: Tensor
@@ -80,15 +83,19 @@ def _slack(terms: int) -> float:
 
 
 def has_form(network: Network) -> bool:
-    """Whether the network is moves, a dense layer, ReLUs and a dense output."""
+    """Whether the network is moves, a dense layer, an activation and a dense output."""
     if network.reads != tuple((k,) for k in range(len(network.layers))):
         return False
-    layers = [layer for layer in network.layers if not isinstance(layer, Flatten | Reshape)]
-    return tuple(map(type, layers)) == FORM and isinstance(network.layers[-1], Dense)
+    types = tuple(type(layer) for layer in network.layers if not isinstance(layer, MOVES))
+    return (
+        types in {(Dense, activation, Dense) for activation in ACTIVATIONS}
+        and type(network.layers[-1]) is Dense
+    )
 
 
 def head(network: Network, posterior: Normal) -> Head:
-    """The parameters of a network that has the form."""
+    """The activation and the parameters of a network that has the form."""
+    (activation,) = (layer for layer in network.layers if isinstance(layer, ACTIVATIONS))
     (mean, std) = (
         [part for part in network.split(values) if part]
         for values in (posterior.mean, posterior.std)
@@ -98,7 +105,7 @@ def head(network: Network, posterior: Normal) -> Head:
         for own, own_std in zip(mean, std, strict=True)
     )
     (weight, bias, weight_std, bias_std), (out, shift, out_std, shift_std) = hidden, last
-    return Head(weight, weight_std, bias, bias_std, out, out_std, shift, shift_std)
+    return Head(activation, weight, weight_std, bias, bias_std, out, out_std, shift, shift_std)
 
 
 def _bias(parameters: tuple[Tensor, ...]) -> Tensor:

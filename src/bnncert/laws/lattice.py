@@ -25,7 +25,6 @@ from bnncert.numerics.rounding import UNIT
 from bnncert.numerics.tails import normal_tail
 
 CELLS = 24.0  # variance of what is in a cell, in units of 1/width²: λ²d²/24
-WIDE = 9.0  # standard deviations of the sum in the window, on either side
 NOISES = (1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1)  # h
 TILTS = (0.03, 0.1, 0.3, 1.0, 2.0, 4.0)  # of Chernoff's bound, in units of 1/standard deviation
 CHECKED = 2.0**-40  # of a mass: what a checker may find more, also where tails end for it
@@ -48,11 +47,13 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Of n independent terms: positions and masses [n, P]; the variances λ stands for, [n, P]."""
+    """Of n independent terms: positions and masses [n, P]; the variances λ stands for, and the most
+    that a position may be above its cell's least corner, [n, P]."""
 
     place: Tensor
     mass: Tensor
     squared: Tensor
+    drop: Tensor
 
 
 def atoms(value: Tensor, at: Grid, row: int) -> Atoms:
@@ -66,7 +67,8 @@ def atoms(value: Tensor, at: Grid, row: int) -> Atoms:
     place = here + to_z * by_z + to_v * (by_v + to_z * twist)
     wide = [_steepest(by_z, twist, others, -1) / parts, _steepest(by_v, twist, parts, 2) / others]
     squared = (wide[0] ** 2 + wide[1] ** 2).expand_as(place)
-    return Atoms(*(x.flatten(1) for x in (place, first * second, squared)))
+    drop = (wide[0] + wide[1]).expand_as(place)
+    return Atoms(*(x.flatten(1) for x in (place, first * second, squared, drop)))
 
 
 def _steepest(slope: Tensor, twist: Tensor, parts: int, axis: int) -> Tensor:
@@ -84,11 +86,12 @@ def best_rate(found: Atoms) -> float:
     return math.sqrt(CELLS / total) if total > 0 else 0.0
 
 
-def shifted(found: Atoms, rate: float) -> Tensor:
-    """Y [n, P]; without a rate every atom at its cell's least corner."""
-    if rate:
-        return found.place - rate / CELLS * found.squared
-    return found.place - 2 * found.squared.sqrt()
+def shifted(found: Atoms, rate: float, floored: bool = False) -> Tensor:
+    """Y [n, P], without a rate and where `floored` at the cell's least corner at the lowest."""
+    if not rate:
+        return found.place - found.drop
+    loss = rate / CELLS * found.squared
+    return found.place - (torch.minimum(loss, found.drop) if floored else loss)
 
 
 def spread(place: Tensor, mass: Tensor, step: float, size: int) -> tuple[Tensor, float]:

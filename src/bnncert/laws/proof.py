@@ -6,54 +6,33 @@ P(some x, row r: M_r(x) <= 0) <= Σ_r [P(β + Σ T - K - u <= L g⁺) + η] + P(
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from bnncert.evidence.laws import Law
+from bnncert.evidence.laws import Law, LineLaw, SharedLaw
 from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
 from bnncert.laws.corners import Grid, References, constant, corners, grid, references, slopes
 from bnncert.laws.head import Head, Margins, head, in_scale, margins
-from bnncert.laws.lattice import (
-    NOISES,
-    TILTS,
-    WIDE,
-    Atoms,
-    Choice,
-    atoms,
-    below,
-    best_rate,
-    convolved,
-    noise_reach,
-    others,
-    shifted,
-    spread,
-)
+from bnncert.laws.lattice import Choice
+from bnncert.laws.lines import THRESHOLD, line_corners, lines
 from bnncert.laws.references import chosen
 from bnncert.laws.remainder import Remainder, remainders
+from bnncert.laws.rows import SPARE, Ready, best_row
+from bnncert.model.activations import ReLU
 from bnncert.model.problem import Problem
+from bnncert.numerics.tails import normal_tail
 from bnncert.posteriors.independent import Normal
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (32, 2, 16, 3), (26, 3, 12, 5)  # cells of z and their parts, of v and theirs
-SIZES = (2**12, 2**14)  # of the lattice
-CURB = 0.5  # κ', in units of 1/L
-FARTHEST = 600.0  # of exponents
-SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
-FFT_SPARE = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Ready:
-    """All that does not depend on the lattice."""
-
-    rows: Margins
-    found: References
-    at: Grid
-    value: Tensor
-    squared: Tensor
-    size: int
+SIZES, WIDE = (2**12, 2**14), 9.0  # of the lattice; its window, in standard deviations
+LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 2, 16, 4)  # the same for lines
+LINES_SIZE, LINES_WIDE = 2**16, 24.0
+LINES_ROOM = 2**21  # points of all neurons' lattices together, which a checker holds
+FEW = 8  # inputs up to which ReLUs may do better one by one
+NOTHING = (Remainder(0.0, 1.0, 1.0, 0.0),)
 
 
 def prove_laws(problem: Problem, posterior: Normal) -> list[Law]:
@@ -68,40 +47,74 @@ def prove_laws(problem: Problem, posterior: Normal) -> list[Law]:
 
 def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Law:
     own = margins(net, lower, upper, rows, offsets)
+    scaled = in_scale(net, lower, upper, rows, offsets)
+    if not isinstance(net.activation, ReLU):
+        return _by_lines(net, own, scaled)
+    found = _by_references(own, upper > lower, scaled)
+    if len(lower) <= FEW:
+        return max(_by_lines(net, own, scaled), found, key=lambda law: law.bound)
+    return found
+
+
+def _by_references(own: Margins, moving: Tensor, scaled: bool) -> SharedLaw:
     many = len(own.mean) >= MANY
     counts = COARSE if many else FINE
-    at = _grid(own, counts)
+    at = _grid(own, counts, (0.0,))
     found = _rounded(own, chosen(own, at))
     ends = corners(own, found, at, slopes(own, found, at))
-    ready = _Ready(own, found, at, ends.value, ends.squared, SIZES[many])
+
+    def ends_of(row: int) -> tuple[Tensor, Tensor]:
+        return ends.value[row], ends.squared[row]
+
+    ready = Ready(own, at, ends_of, SIZES[many], WIDE, floored=False)
     left = constant(own, found).tolist()
     each = [
-        _row(ready, r, left[r], options)
+        best_row(ready, r, left[r], options)
         for r, options in enumerate(remainders(own, found, at, ends))
     ]
+    theta, y = (_on_all(x, moving) for x in (found.theta, found.y))
+    kept = _table([(u.share, u.scale, u.chance) for _, _, u in each])
+    bound = _bound(own, each, 0.0 if scaled else 1.0)
+    return SharedLaw(bound, counts, ready.size, _numbers(each), kept, theta, y)
+
+
+def _by_lines(net: Head, own: Margins, scaled: bool) -> LineLaw:
+    many = len(own.mean) >= MANY
+    counts = LINES_COARSE if many else LINES_FINE
+    at = _grid(own, counts, net.activation.traits.kinks or (0.0,))
+    found = lines(net.activation, own, at, THRESHOLD)
+    size = min(2 ** int(math.log2(LINES_ROOM / len(own.mean))), LINES_SIZE)
+    ends = partial(line_corners, own, at, found)
+    ready = Ready(own, at, ends, size, LINES_WIDE, floored=True)
+    each = [best_row(ready, r, 0.0, NOTHING) for r in range(len(own.v))]
+    farther = float(normal_tail(torch.tensor(THRESHOLD).double())) * len(own.mean) * (1 + SPARE)
+    extra = (farther if len(own.radius) else 0.0) if scaled else 1.0
+    slopes_of = found.slopes.cpu()
+    bound = _bound(own, each, extra)
+    return LineLaw(bound, counts, ready.size, _numbers(each), THRESHOLD, slopes_of)
+
+
+Each = list[tuple[float, Choice, Remainder]]
+
+
+def _bound(own: Margins, each: Each, extra: float) -> float:
+    """Failures of all rows, what is beyond the cells, and more."""
     beyond = 2 * OUTSIDE * len(own.mean) * (1 + len(each)) * (1 + SPARE)
-    failing = (math.fsum(failure for failure, _, _ in each) + beyond) * (1 + SPARE)
-    if not in_scale(net, lower, upper, rows, offsets):
-        failing = 1.0
-    theta, y = (_on_all(x, upper > lower) for x in (found.theta, found.y))
-    return Law(
-        max(0.0, 1 - failing),
-        counts,
-        ready.size,
-        _table([(c.step, float(c.low), c.rate, c.curb, c.noise, c.tilt) for _, c, _ in each]),
-        _table([(u.share, u.scale, u.chance) for _, _, u in each]),
-        theta,
-        y,
-    )
+    failing = (math.fsum(failure for failure, _, _ in each) + beyond + extra) * (1 + SPARE)
+    return max(0.0, 1 - failing)
 
 
-def _grid(rows: Margins, counts: tuple[int, int, int, int]) -> Grid:
-    """With an edge at z = 0 and at v = 0."""
-    parts = []
-    for center, std, count in ((rows.mean, rows.std, counts[0]), (rows.v, rows.s, counts[2])):
-        edges = base_edges(count).to(center.device)
-        parts.append(with_edge(edges, (-center / std).nan_to_num(math.inf)))
-    return grid(rows, cells(parts[0], counts[1]), cells(parts[1], counts[3]))
+def _numbers(each: Each) -> Tensor:
+    return _table([(c.step, float(c.low), c.rate, c.curb, c.noise, c.tilt) for _, c, _ in each])
+
+
+def _grid(rows: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
+    """With an edge at each kink of z and at v = 0."""
+    first, second = (base_edges(count).to(rows.mean.device) for count in counts[::2])
+    for kink in kinks:
+        first = with_edge(first, ((kink - rows.mean) / rows.std).nan_to_num(math.inf))
+    second = with_edge(second, (-rows.v / rows.s).nan_to_num(math.inf))
+    return grid(rows, cells(first, counts[1]), cells(second, counts[3]))
 
 
 def _rounded(rows: Margins, found: References) -> References:
@@ -119,57 +132,3 @@ def _on_all(values: Tensor, moving: Tensor) -> Tensor:
 
 def _table(rows: list[tuple[float, ...]]) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def _row(
-    ready: _Ready, row: int, left: float, options: tuple[Remainder, ...]
-) -> tuple[float, Choice, Remainder]:
-    """A bound of the row's failure, and what gave it."""
-    rows, at = ready.rows, ready.at
-    curb = _curb(ready, row)
-    found = atoms(ready.value[row] - curb * ready.squared[row], at, row)
-    rate = best_rate(found)
-    place = shifted(found, rate)
-    mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
-    start = left + options[len(options) // 2].most
-    low, high = min(mean, start) - WIDE * std, max(mean, start) + WIDE * std
-    step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
-    choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
-    laws, lost = spread(place, found.mass, step, ready.size)
-    beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
-    rest, missing = others(beta, beta_std, choice, ready.size, laws.device)
-    every = torch.cat([laws, rest])
-    total = convolved(every)
-    # No exponent within the lattice may overflow.
-    most = FARTHEST / (ready.size // 2 * step)
-    tilts = [min(t / max(std, step), most) for t in TILTS]
-    tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
-    extra = lost + missing + below(every, choice.low, step, tilt)
-    reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
-    best = (1.0, replace(choice, tilt=tilt), options[0])
-    for option in options:
-        for noise in NOISES:
-            reach = (
-                left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
-            )
-            last = math.floor(reach / step) - choice.low
-            if 0 <= last < ready.size:
-                tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra
-                failure = (tail / (1 - noise) + option.chance) * (1 + SPARE)
-                if failure < best[0]:
-                    best = failure, replace(choice, noise=noise, tilt=tilt), option
-    return best
-
-
-def _curb(ready: _Ready, row: int) -> float:
-    """κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', by the mean of L²."""
-    first, second = ready.at.first.corners, ready.at.second.corners[row]
-    mass = first[:, :, None, :, None] * second[:, None, :, None, :]
-    squared = float((mass * ready.squared[row]).sum())
-    return CURB / math.sqrt(squared) if squared > 0 else 0.0
-
-
-def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float]:
-    first = (found.mass * place).sum(-1)
-    variance = (found.mass * place**2).sum(-1) - first**2
-    return float(first.sum()) + beta, math.sqrt(max(float(variance.sum()), 0.0) + std**2)

@@ -9,32 +9,44 @@ from __future__ import annotations
 import math
 
 import torch
+from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
 from bnncert.attack import project
 from bnncert.evidence.concentration import Refutation
 from bnncert.laws.head import Head, head
 from bnncert.laws.proof import prove_laws
+from bnncert.model.activations import Activation, ReLU
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Region, Specification, ball
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
 
 STEPS = 20
+NODES = 32  # of a quadrature
 ROWS = 3  # the nearest to failing, each of which is followed
 WORTH = 1e-3  # of a chance to fail that is worth a bound
 NOISY = 0.1  # standard deviations of a row, in units of what the mean network loses on the region
 
 
+def moments(activation: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """E f(z) and E f(z)² of Gaussians [..., n]: in closed form for ReLUs, else by quadrature."""
+    if isinstance(activation, ReLU):
+        q = mean / std
+        density = (-q * q / 2).exp() / math.sqrt(2 * math.pi)
+        on = torch.special.ndtr(q)
+        return mean * on + std * density, (mean**2 + std**2) * on + mean * std * density
+    places, weights = (torch.from_numpy(part).to(mean) for part in hermegauss(NODES))
+    weights = weights / weights.sum()
+    values = activation(mean.unsqueeze(-2) + std.unsqueeze(-2) * places.unsqueeze(-1))
+    return weights @ values, weights @ values**2
+
+
 def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the rows [R] at flat points x [..., J], in closed form."""
+    """Mean and standard deviation of the rows [R] at flat points x [..., J]."""
     mean = x @ net.weight + net.bias
     std = (x**2 @ net.weight_std**2 + net.bias_std**2).sqrt().clamp_min(1e-150)
-    q = mean / std
-    density = (-q * q / 2).exp() / math.sqrt(2 * math.pi)
-    on = torch.special.ndtr(q)
-    first = mean * on + std * density
-    second = (mean**2 + std**2) * on + mean * std * density
+    first, second = moments(net.activation, mean, std)
     v, s = rows @ net.out.mT, rows**2 @ (net.out_std**2).mT
     variance = second @ (v**2 + s).mT - first**2 @ (v**2).mT + rows**2 @ net.shift_std**2
     return first @ v.mT + rows @ net.shift + offsets, variance.clamp_min(0).sqrt()
@@ -50,11 +62,20 @@ def worthwhile(problem: Problem, posterior: Normal) -> list[bool]:
         center = (lower + upper) / 2
         rows = spec.rows[i]
         mean, std = standing(net, center, rows, spec.offsets[i])
-        on = (center @ net.weight + net.bias > 0).double()
+        on = _slope(net.activation, center @ net.weight + net.bias)
         slope = (rows @ net.out.mT * on) @ net.weight.mT
         loss = slope.abs() @ (upper - lower) / 2
         least = (mean / std.clamp_min(1e-300)).amin()
         found.append(bool((std >= NOISY * loss).all() and least > -3))
+    return found
+
+
+def _slope(activation: Activation, z: Tensor) -> Tensor:
+    """f'(z) [n], at kinks from the left."""
+    with torch.enable_grad():
+        at = z.detach().nextafter(torch.full_like(z, -math.inf)).requires_grad_()
+        (slope,) = torch.autograd.grad(activation(at).sum(), at)
+    found: Tensor = slope
     return found
 
 

@@ -1,4 +1,5 @@
-"""A proof by laws as certificates hold it: cells, a lattice, and references for every row.
+"""A proof by laws as certificates hold it: cells, a lattice, and references for every row, or a
+threshold and lines for every neuron.
 
 All of these are choices: whatever they are, what is computed from them holds.
 """
@@ -14,7 +15,7 @@ from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, listed, members, whole
 from bnncert_check.laws.lattice import Choice
-from bnncert_check.laws.rows import Law, at_once, require_form
+from bnncert_check.laws.rows import LineLaw, SharedLaw, at_once, require_form, require_relu
 from bnncert_check.verdict import CannotCheck
 
 LAW = "law"
@@ -25,29 +26,63 @@ FARTHEST = 2.0**40  # index of the lattice
 # Of a cell, an atom and an entry of a lattice: numbers that are held, and steps, about.
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
 LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
+ENDS = 64  # of lines, numbers that are held of a cell of z
+THRESHOLD = "threshold"
+MOST_DEVIATIONS = 64.0  # of a threshold
+STEEPEST = 2.0**20  # of lines: no product with them is infinite
 
 
 def is_law(value: Any) -> bool:
     return type(value) is dict and LAW in value
 
 
-def read_law(value: Any, prefix: str, asked: Asked) -> Law:
+def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     found = members(value, f"proof {prefix!r}", ("probability", LAW))
     exact(found["probability"], f"the probability of {prefix!r}")
-    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"))
-    hidden, _ = require_form(asked.model, asked.posterior)
+    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD,))
+    hidden, activation, _ = require_form(asked.model, asked.posterior)
+    if THRESHOLD not in law:
+        require_relu(activation)
     named = ("cells of z", "parts of z", "cells of v", "parts of v")
     most = (MOST_CELLS, MOST_PARTS) * 2
     least = (2, 1) * 2
     said = listed(law["cells"], f"the cells of {prefix!r}", 4)
-    cells = [whole(*each) for each in zip(said, named, least, most, strict=True)]
+    first, parts, second, others = (
+        whole(*each) for each in zip(said, named, least, most, strict=True)
+    )
     size = whole(law["size"], "the size of the lattice", *SIZES)
     if size & (size - 1):
         raise CannotCheck("malformed", f"the size of the lattice is {size}, not a power of 2")
-    counts = cells[0], cells[1], cells[2], cells[3]
-    _require_effort(counts, size, hidden.outputs, asked)
+    cells = first, parts, second, others
+    _require_effort(cells, size, hidden.outputs, asked)
+    numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (asked.rows, NUMBERS))
+    choices = tuple(_choice(row, prefix) for row in numbers)
+    if THRESHOLD in law:
+        threshold, slopes = _lines(law[THRESHOLD], (hidden.outputs, first, 2), prefix, asked)
+        return LineLaw(cells, size, choices, threshold, slopes)
+    return SharedLaw(cells, size, choices, *_references(prefix, asked))
+
+
+def _lines(
+    threshold: Any, shape: tuple[int, int, int], prefix: str, asked: Asked
+) -> tuple[float, Array]:
+    deviations = exact(threshold, f"the threshold of {prefix!r}")
+    if not 0 <= deviations <= MOST_DEVIATIONS:
+        raise CannotCheck("malformed", f"the threshold of {prefix!r} is {deviations}")
+    require_room(
+        8 * ENDS * shape[0] * shape[1],
+        asked.tensors.size + asked.model.size,
+        f"the lines of {shape[0]} neurons",
+    )
+    slopes = asked.tensors.numbers(f"{prefix}{LAW}.slopes", shape)
+    if not (np.abs(slopes) <= STEEPEST).all():
+        raise CannotCheck("malformed", f"the law of {prefix!r} has slopes beyond {STEEPEST:g}")
+    return deviations, slopes
+
+
+def _references(prefix: str, asked: Asked) -> tuple[Array, Array, Array]:
+    """Of the remainder, θ and y⁰."""
     inputs, rows, name = asked.model.network.inputs, asked.rows, f"{prefix}{LAW}."
-    table = asked.tensors.numbers(f"{name}numbers", (rows, NUMBERS))
     remainders = asked.tensors.numbers(f"{name}remainders", (rows, REMAINDER))
     theta, y = (
         asked.tensors.numbers(name + of, (rows, inputs), "float32") for of in ("theta", "y")
@@ -55,8 +90,7 @@ def read_law(value: Any, prefix: str, asked: Asked) -> Law:
     chance = remainders[:, 2]
     if not ((remainders[:, :2] > 0).all() and (theta > 0).all() and (chance >= 0).all()):
         raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
-    choices = tuple(_choice(row, prefix) for row in table)
-    return Law(counts, size, choices, remainders, theta, y)
+    return remainders, theta, y
 
 
 def _require_effort(

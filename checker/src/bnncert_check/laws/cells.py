@@ -67,8 +67,9 @@ def base_edges(count: int) -> Array:
 
 
 def with_edge(edges: Array, at: Array) -> Array:
-    """The edges with the nearest inner one moved to `at` [...], where that is inside."""
-    moved = np.broadcast_to(edges, (*at.shape, len(edges))).copy()
+    """The edges [K + 1], or [..., K + 1], with the nearest inner one moved to `at` [...], where
+    that is inside."""
+    moved = np.broadcast_to(edges, (*at.shape, edges.shape[-1])).copy()
     nearest = np.abs(moved[..., 1:-1] - np.where(np.isfinite(at), at, 0.0)[..., None]).argmin(-1)
     index = nearest[..., None] + 1
     kept = np.take_along_axis(moved, index, -1)

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import UNIT, Array, up, upper_float
 from bnncert_check.laws.cells import Cells
-from bnncert_check.laws.corners import Grid
 from bnncert_check.laws.exponentials import exp_up, log_up, signed_tails_up
 
 CELLS = 24.0  # λ²d²/24 of a log-concave law on a segment
@@ -90,18 +89,29 @@ def failing(terms: Summed, choice: Choice, size: int, ends: Ends) -> arb:
     return (tail + below) / (1 - arb(choice.noise))
 
 
-def neurons(value: Array, squared: Array, at: Grid, choice: Choice, size: int) -> Summed:
-    """Of one row, whose T and (a p̄)² at the corners are [n, K, L, 2, 2]."""
-    if not choice.curb and squared.any():
-        return replace(_summed(np.ones((1, size)), 1.0, choice), count=len(value))
-    place, mass = _atoms(
-        value - up(choice.curb * squared), at.first, at.second.part(0), choice.rate
-    )
+@dataclass(frozen=True)
+class Terms:
+    """T and (a p̄)² at the corners [n, K, L, 2, 2] of a row's cells of z and of v; floored: whether
+    no atom is put below the least corner of its part."""
+
+    value: Array
+    squared: Array
+    first: Cells
+    second: Cells
+    floored: bool = False
+
+
+def neurons(terms: Terms, choice: Choice, size: int) -> Summed:
+    """Of one row."""
+    if not choice.curb and terms.squared.any():  # nothing stands for L g
+        return replace(_summed(np.ones((1, size)), 1.0, choice), count=len(terms.value))
+    place, mass = _atoms(terms, choice)
     return _summed(*_spread(place, mass, choice.step, size), choice)
 
 
-def _atoms(value: Array, first: Cells, second: Cells, rate: float) -> tuple[Array, Array]:
+def _atoms(terms: Terms, choice: Choice) -> tuple[Array, Array]:
     """Y from below and masses from above, [n, P]."""
+    value, first, second = terms.value - up(choice.curb * terms.squared), terms.first, terms.second
     x, y = first.place[:, :, :, None, None], second.place[:, None, None, :, :]
     here, along = value[:, :, None, :, None, 0, 0], value[:, :, None, :, None, 1, 0]
     over, both = value[:, :, None, :, None, 0, 1], value[:, :, None, :, None, 1, 1]
@@ -117,7 +127,11 @@ def _atoms(value: Array, first: Cells, second: Cells, rate: float) -> tuple[Arra
     place = place - steep_v * second.off[:, None, None, :, :]
     wide_z = (steep_z + 16 * UNIT * size) / first.mass.shape[-1]
     wide_v = (steep_v + 16 * UNIT * size) / second.mass.shape[-1]
-    loss = rate / CELLS * (wide_z**2 + wide_v**2) if rate else wide_z + wide_v
+    loss = drop = wide_z + wide_v  # to the part's least corner
+    if choice.rate:
+        loss = choice.rate / CELLS * (wide_z**2 + wide_v**2)
+    if terms.floored:
+        loss = np.minimum(loss, drop)
     place = place - loss * (1 + ROUNDING)
     mass = first.mass[:, :, :, None, None] * second.mass[:, None, None, :, :]
     return place.reshape(len(place), -1), up(mass).reshape(len(place), -1)

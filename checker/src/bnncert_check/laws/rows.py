@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
 
 import numpy as np
 from flint import arb
+from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import UNIT, Array, up
 from bnncert_check.laws.cells import base_edges, cells, outside, with_edge
@@ -20,11 +24,13 @@ from bnncert_check.laws.corners import (
     references,
     slopes,
 )
-from bnncert_check.laws.lattice import Choice, Ends, Summed, failing, neurons
+from bnncert_check.laws.lattice import Choice, Ends, Summed, Terms, failing, neurons
+from bnncert_check.laws.lines import Lines, line_corners, lines
 from bnncert_check.laws.remainder import joined, moments, remainders
 from bnncert_check.layers import Activation
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
+from bnncert_check.tails import normal_tail
 from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Dense
 
@@ -34,17 +40,35 @@ CORNERS, ATOMS, ENTRIES = 2**15, 2**18, 2**19
 
 
 @dataclass(frozen=True)
-class Law:
+class _Law:
     """What a certificate chose: the numbers of cells of z, of their parts, of cells of v and of
-    theirs; the lattice's size; and by row the lattice's choice, (h, λ, η) of the remainder [R, 3],
-    and references [R, inputs]."""
+    theirs; the lattice's size; and by row the lattice's choice."""
 
     cells: tuple[int, int, int, int]
     size: int
     choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class SharedLaw(_Law):
+    """Of ReLUs, where neurons share the input's worst case: by row (h, λ, η) of the remainder
+    [R, 3], and references [R, inputs]."""
+
     remainders: Array
     theta: Array
     y: Array
+
+
+@dataclass(frozen=True)
+class LineLaw(_Law):
+    """Of any activation, each neuron at its own worst: a threshold, and slopes [n, K, 2] of lines
+    below it and above it."""
+
+    threshold: float
+    slopes: Array
+
+
+Law: TypeAlias = SharedLaw | LineLaw
 
 
 def at_once(counts: tuple[int, int, int, int], size: int) -> int:
@@ -54,33 +78,83 @@ def at_once(counts: tuple[int, int, int, int], size: int) -> int:
     return max(1, min(CORNERS // number, ATOMS // atoms, ENTRIES // size))
 
 
-def require_form(model: Model, posterior: Posterior) -> tuple[Dense, Dense]:
-    """The hidden layer and the output, of a chain of independent Gaussian weights."""
+def _parts(own: Margins, law: Law) -> Iterator[slice]:
+    """Of one row some neurons at a time: corners of all would take much memory."""
+    each = at_once(law.cells, law.size)
+    return (slice(start, start + each) for start in range(0, len(own.mean), each))
+
+
+def _together(parts: Iterable[Summed]) -> Summed:
+    return reduce(Summed.with_others, parts)
+
+
+def require_form(model: Model, posterior: Posterior) -> tuple[Dense, Activation, Dense]:
+    """The layers of a chain of a hidden and an output layer of independent Gaussian weights."""
     layers, chain = model.layers, tuple((k,) for k in range(len(model.layers)))
     if posterior.family == "normal" and len(layers) == 3 and model.network.reads == chain:
         hidden, between, last = layers
-        # By name: others are flat below 0 too, and are no ReLU above it.
-        relu = isinstance(between, Activation) and between.kind == "ReLU"
-        if isinstance(hidden, Dense) and relu and isinstance(last, Dense):
-            return hidden, last
+        if (
+            isinstance(hidden, Dense)
+            and isinstance(between, Activation)
+            and isinstance(last, Dense)
+        ):
+            return hidden, between, last
     raise CannotCheck(
-        "unsupported",
-        "laws are for one hidden dense layer of ReLUs with independent Gaussian weights",
+        "unsupported", "laws are for one hidden dense layer with independent Gaussian weights"
     )
+
+
+def require_relu(activation: Activation) -> None:
+    """By name: others are flat below 0 too, and are no ReLU above it."""
+    if activation.kind != "ReLU":
+        raise CannotCheck("unsupported", "laws of neurons that share an input are for ReLUs")
 
 
 def failure(
     model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, law: Law
 ) -> arb:
     """P(some row <= 0 somewhere on the region's bounding box), from above."""
-    own = _margins(model, posterior, region, rows, offsets)
+    hidden, activation, last = require_form(model, posterior)
+    own = _margins(hidden, last, posterior, region, rows, offsets)
     beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
-    moving = region.upper > region.lower
-    theta, y = law.theta[:, moving], law.y[:, moving]
     center, width = (region.lower + region.upper) / 2, region.upper - region.lower
-    _require_scale(posterior, (center, width, rows, theta), (offsets, y))
-    parts = (_row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(rows)))
-    return sum(parts, beyond)
+    _require_scale(posterior, (center, width, rows), (offsets,))
+    if isinstance(law, SharedLaw):
+        return beyond + _by_references(own, activation, law, region.upper > region.lower)
+    return beyond + _by_lines(own, activation, law)
+
+
+def _by_references(
+    own: Margins, activation: Activation, law: SharedLaw, moving: NDArray[np.bool_]
+) -> arb:
+    require_relu(activation)
+    theta, y = law.theta[:, moving], law.y[:, moving]
+    _require_numbers((theta,), (y,))
+    parts = (
+        _row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(law.choices))
+    )
+    return sum(parts, arb(0))
+
+
+def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
+    """No ζ_i is above R_i but for a chance of Q(t) each."""
+    edges = activation.edges
+    found = lines(activation, own, _grid(own.row(0), law.cells, edges), law.slopes, law.threshold)
+    total = normal_tail(arb(law.threshold)) * len(own.mean) if len(own.radius) else arb(0)
+    for r, choice in enumerate(law.choices):
+        row = own.row(r)
+        at = _grid(row, law.cells, edges)
+        sums = (
+            neurons(_line_terms(row, at, found, part), choice, law.size)
+            for part in _parts(own, law)
+        )
+        total += failing(_together(sums), choice, law.size, _ends(row, 0.0))
+    return total
+
+
+def _line_terms(row: Margins, at: Grid, found: Lines, part: slice) -> Terms:
+    first, second = at.first.part(part), at.second.part((0, part))
+    return Terms(*line_corners(row, at, found, part), first, second, floored=True)
 
 
 def _require_scale(
@@ -88,26 +162,28 @@ def _require_scale(
 ) -> None:
     """Squares of smaller factors would be 0 and count as certain. Means and what else is summed may
     be as small as they like: what they lose is below UNDERFLOW."""
-    factors = (posterior.fields["std"], *factors)
+    own = posterior.fields
+    _require_numbers((own["std"], *factors), (own["mean"], *others))
+
+
+def _require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
     small = any(((x != 0) & (np.abs(x) < LEAST)).any() for x in factors)
-    every = (posterior.fields["mean"], *factors, *others)
+    every = (*factors, *others)
     if small or not all((np.abs(x) <= MOST).all() for x in every):
         raise CannotCheck("unsupported", "laws are for numbers from 2^-120 to 2^100, and for 0")
 
 
-def _row(own: Margins, theta: Array, y: Array, law: Law, row: int) -> arb:
-    """Of one row at a time, and of it some neurons: corners of all would take much memory."""
+def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
+    """Of one row at a time."""
     chance, known, choice = arb(0), [], law.choices[row]
     sums: list[Summed] = []
-    each = at_once(law.cells, law.size)
-    for start in range(0, len(own.mean), each):
-        part = own.part(slice(start, start + each))
-        found, at = references(part, theta, y), _grid(part, law.cells)
+    for part in (own.part(chosen) for chosen in _parts(own, law)):
+        found, at = references(part, theta, y), _grid(part, law.cells, (0.0,))
         alpha = slopes(part, found, at)
         a, b = reference_values(part, at, alpha)
         value, squared = corners(part, found, at, alpha, a, b)
-        own_sum = neurons(value[0], squared[0], at, choice, law.size)
-        sums = [sums[0].with_others(own_sum) if sums else own_sum]
+        terms = Terms(value[0], squared[0], at.first, at.second.part(0))
+        sums = [_together([*sums, neurons(terms, choice, law.size)])]
         if len(own.radius):
             known.append(moments(at, a, b))
     least = _constants(own, theta, y)
@@ -115,15 +191,17 @@ def _row(own: Margins, theta: Array, y: Array, law: Law, row: int) -> arb:
         chosen = law.remainders[row : row + 1]
         u = remainders(own, theta, y, joined(known), chosen)
         least, chance = least + u, arb(float(chosen[0, 2]))
+    return failing(sums[0], choice, law.size, _ends(own, float(up(least[0])))) + chance
+
+
+def _ends(own: Margins, least: float) -> Ends:
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
-    ends = Ends(float(beta[0]), float(own.beta_std[0]), float(up(least[0])))
-    return failing(sums[0], choice, law.size, ends) + chance
+    return Ends(float(beta[0]), float(own.beta_std[0]), least)
 
 
 def _margins(
-    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array
+    hidden: Dense, last: Dense, posterior: Posterior, region: Region, rows: Array, offsets: Array
 ) -> Margins:
-    hidden, last = require_form(model, posterior)
     mean, std = posterior.fields["mean"], posterior.fields["std"]
     weight, spread = hidden.matrix(mean), hidden.matrix(std) ** 2
     out, out_spread = last.matrix(mean), last.matrix(std) ** 2
@@ -154,13 +232,17 @@ def _margins(
     )
 
 
-def _grid(own: Margins, counts: tuple[int, int, int, int]) -> Grid:
-    """With an edge at z = 0, and at v = 0."""
-    edges = []
-    for center, std, count in ((own.mean, own.std, counts[0]), (own.v, own.s, counts[2])):
-        at = np.where(std > 0, -center / np.where(std > 0, std, 1.0), np.inf)
-        edges.append(with_edge(base_edges(count), at))
-    return grid(own, cells(edges[0], counts[1]), cells(edges[1], counts[3]))
+def _grid(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
+    """With an edge at each kink of z, and at v = 0."""
+    first = base_edges(counts[0])
+    for kink in kinks:
+        first = with_edge(first, _standardised(kink - own.mean, own.std))
+    second = with_edge(base_edges(counts[2]), _standardised(-own.v, own.s))
+    return grid(own, cells(first, counts[1]), cells(second, counts[3]))
+
+
+def _standardised(value: Array, std: Array) -> Array:
+    return np.where(std > 0, value / np.where(std > 0, std, 1.0), np.inf)
 
 
 def _constants(own: Margins, theta: Array, y: Array) -> Array:

@@ -1,0 +1,221 @@
+"""The checker on laws by lines: of every activation they are accepted, tampering is noticed, and
+each line is on its side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save
+
+from bnncert import Problem, ball, certify, half_space, mlp, output_interval, save_posterior
+from bnncert.layers import (
+    ELU,
+    GELU,
+    SELU,
+    Dense,
+    HardSwish,
+    Hardtanh,
+    LeakyReLU,
+    Mish,
+    PReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from bnncert.methods import Concentration
+from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Normal
+from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
+from checking import edit, parse
+from scenarios import gaussian, vector
+
+LOWER = "evidence/components/0/lower"
+NUMBERS, SLOPES = "tensors/c0.law.numbers", "tensors/c0.law.slopes"
+KINDS: tuple[Activation, ...] = (
+    ReLU(),
+    LeakyReLU(0.1),
+    PReLU((-0.5, 0.25, 2.0), (3,)),
+    Hardtanh(),
+    Tanh(),
+    Sigmoid(),
+    GELU(),
+    GELU("tanh"),
+    SiLU(),
+    Mish(),
+    Softplus(3.0),
+    ELU(2.0),
+    SELU(),
+    HardSwish(),
+    Softsign(),
+)
+
+
+class Desk:
+    """A certificate by lines, and what the checker says of changes."""
+
+    def __init__(self, folder: Path, given: Problem) -> None:
+        self.path = folder / "c.safetensors"
+        save_posterior(folder / "p.safetensors", given.network, given.posterior)
+        self.model = read_model(folder / "p.safetensors")
+        found = certify(given, Concentration(upper=True))[0].certificate
+        assert found is not None
+        found.write(self.path)
+        self.header, self.tensors = parse(self.path)
+
+    def verdict(self, *changes: tuple[str, Any]) -> Verdict:
+        header, tensors = json.loads(json.dumps(self.header)), dict(self.tensors)
+        for place, value in changes:
+            edit(header, tensors, place, value)
+        self.path.write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
+        return check_certificate(self.path, self.model)
+
+
+def asked(activation: Activation, eps: float, hidden: int = 3) -> Problem:
+    """An output between -1 and 1 about its mean."""
+    generator = torch.Generator().manual_seed(1)
+    network = mlp(1, hidden, 1, activation=activation)
+    mean = gaussian(network.size, generator=generator)
+    region = ball(vector(0.4).reshape(1, 1), eps)
+    middle = float(network.forward(mean, region.center))
+    spec = output_interval(region, middle - 1, middle + 1)
+    return Problem(network, Normal(mean, torch.full_like(mean, 0.3)), spec)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    return Desk(tmp_path_factory.mktemp("lines"), asked(Tanh(), 0.05))
+
+
+def test_none_is_left_out() -> None:
+    assert {type(kind) for kind in KINDS} == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("activation", KINDS, ids=map(str, KINDS))
+@pytest.mark.parametrize("eps", [0.0, 0.05])
+def test_lines_are_accepted(activation: Activation, eps: float, tmp_path: Path) -> None:
+    """And say a little less than the checker itself finds, above and below."""
+    own = Desk(tmp_path, asked(activation, eps))
+    entry = own.header["evidence"]["components"][0]
+    assert isinstance(activation, ReLU) or "threshold" in entry["lower"]["law"]
+    assert entry["upper"] is None or "law" in entry["upper"]["failure"]
+    verdict = own.verdict()
+    assert verdict.status == ACCEPT, verdict
+    assert verdict.claimed is not None
+    assert verdict.supported is not None
+    assert verdict.claimed[0] > 0.3
+    assert 0 <= verdict.supported[0] - verdict.claimed[0] < 1e-5
+    assert 0 <= verdict.claimed[1] - verdict.supported[1] < 1e-5
+
+
+def test_a_hundred_neurons_have_room(tmp_path: Path) -> None:
+    assert Desk(tmp_path, asked(Tanh(), 0.01, hidden=100)).verdict().status == ACCEPT
+
+
+def threshold(value: float) -> tuple[str, Any]:
+    return f"{LOWER}/law/threshold", value.hex()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "code"),
+    [
+        (*threshold(-1.0), "malformed"),
+        (*threshold(65.0), "malformed"),
+        (*threshold(0.0), "probability-too-high"),  # every neuron may move farther
+        (*threshold(2.0), "probability-too-high"),
+        (*threshold(60.0), "probability-too-high"),  # lines that hold far off
+        (f"{LOWER}/law/threshold", 5.0, "malformed"),
+        (f"{LOWER}/law/threshold", "nan", "malformed"),
+        (f"{LOWER}/law/shifted", True, "malformed"),
+        (f"{LOWER}/law/cells", [32, 6, 24, 6], "malformed"),  # slopes of others
+        (f"{LOWER}/law/cells", [64, 1, 24, 1], "probability-too-high"),
+        (f"{LOWER}/law/size", 2**10, "probability-too-high"),
+        (SLOPES, np.zeros((3, 64)), "malformed"),
+        (SLOPES, np.full((3, 64, 2), np.nan), "malformed"),
+        (SLOPES, np.full((3, 64, 2), 2.0**21), "malformed"),
+        (SLOPES, np.zeros((3, 64, 2), np.float32), "malformed"),
+        (SLOPES, np.zeros((3, 64, 2)), "probability-too-high"),
+        (SLOPES, np.full((3, 64, 2), -1.0), "probability-too-high"),
+        (SLOPES, np.full((3, 64, 2), 2.0**20), "probability-too-high"),
+        ("tensors/c0.law.theta", np.ones((2, 1), np.float32), "malformed"),
+    ],
+)
+def test_the_form_is_checked(desk: Desk, place: str, value: Any, code: str) -> None:
+    assert desk.verdict((place, value)).code == code
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "code"),
+    [
+        (0, 0.0, "malformed"),  # the step
+        (1, 0.5, "malformed"),  # the window
+        (2, 0.0, "probability-too-high"),  # the rate
+        (3, 0.0, "probability-too-high"),  # the curb: nothing stands for what moves z
+        (3, 1e9, "probability-too-high"),
+        (4, 1.0, "malformed"),  # the noise
+    ],
+)
+def test_the_lattice_is_checked(desk: Desk, column: int, value: float, code: str) -> None:
+    table = desk.tensors["c0.law.numbers"].copy()
+    table[0, column] = value
+    assert desk.verdict((NUMBERS, table)).code == code
+
+
+def test_a_lattice_law_without_its_lines_is_malformed(desk: Desk) -> None:
+    header = json.loads(json.dumps(desk.header))
+    del header["evidence"]["components"][0]["lower"]["law"]["threshold"]
+    desk.path.write_bytes(save(desk.tensors, {"bnncert": json.dumps(header)}))
+    verdict = check_certificate(desk.path, desk.model)
+    assert verdict.code == "unsupported"  # the other form is for ReLUs
+
+
+def test_lines_of_one_activation_prove_nothing_of_another(desk: Desk, tmp_path: Path) -> None:
+    """Steeper than tanh, the network fails more often; what is claimed is too much."""
+    law = desk.header["evidence"]["components"][0]["lower"]
+    other = Desk(tmp_path, asked(ELU(2.0), 0.05))
+    other.header["evidence"]["components"][0]["lower"] = law
+    other.tensors |= {k: v for k, v in desk.tensors.items() if k.startswith("c0.law")}
+    assert other.verdict(("claim/lower", desk.header["claim"]["lower"])).status != ACCEPT
+
+
+def test_numbers_whose_squares_vanish_are_refused(tmp_path: Path) -> None:
+    own = Desk(tmp_path, asked(Tanh(), 0.05))
+    rows = own.tensors["rows"] * 2.0**-130
+    assert own.verdict(("tensors/rows", rows)).status != ACCEPT
+    posterior = Normal(torch.ones(10).double(), torch.full((10,), 2.0**-130).double())
+    small = Desk(tmp_path, replace(asked(Tanh(), 0.05), posterior=posterior))
+    small.header["evidence"] = own.header["evidence"]
+    asking = {k: v for k, v in small.tensors.items() if not k.startswith("c0.")}
+    small.tensors = asking | {k: v for k, v in own.tensors.items() if k.startswith("c0.")}
+    assert small.verdict().code == "unsupported", small.verdict()
+
+
+def test_layers_that_are_no_activation_are_refused(desk: Desk, tmp_path: Path) -> None:
+    network = Network((1,), (Dense(1, 2), Dense(2, 2), Dense(2, 1)))
+    posterior = Normal(torch.ones(network.size).double(), torch.ones(network.size).double() / 9)
+    region = ball(vector(0.4).reshape(1, 1), 0)
+    linear = Desk(tmp_path, Problem(network, posterior, half_space(region, vector(1.0), -9.0)))
+    linear.header["evidence"]["components"][0]["lower"] = desk.header["evidence"]["components"][0][
+        "lower"
+    ]
+    assert linear.verdict().code == "unsupported"
+
+
+def test_deeper_networks_are_refused(desk: Desk, tmp_path: Path) -> None:
+    network = mlp(1, 3, 3, 1, activation=Tanh())
+    posterior = Normal(torch.ones(network.size).double(), torch.ones(network.size).double() / 9)
+    region = ball(vector(0.4).reshape(1, 1), 0)
+    deep = Desk(tmp_path, Problem(network, posterior, half_space(region, vector(1.0), -9.0)))
+    deep.header["evidence"]["components"][0]["lower"] = desk.header["evidence"]["components"][0][
+        "lower"
+    ]
+    assert deep.verdict().code == "unsupported"

@@ -1,0 +1,105 @@
+"""A row's failure by its law: the lattice and the curb that are best, of a few.
+
+P(β + Σ T - K - u <= L g⁺) + η
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bnncert.laws.corners import Grid
+from bnncert.laws.head import Margins
+from bnncert.laws.lattice import (
+    NOISES,
+    TILTS,
+    Atoms,
+    Choice,
+    atoms,
+    below,
+    best_rate,
+    convolved,
+    noise_reach,
+    others,
+    shifted,
+    spread,
+)
+from bnncert.laws.remainder import Remainder
+
+CURB = 0.5  # κ', in units of 1/L
+FARTHEST = 600.0  # of exponents
+SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
+FFT_SPARE = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """All that does not depend on the row's lattice: T and (a p̄)² at the corners, by row; the
+    lattice's size; the window's reach to either side in standard deviations of the sum; and whether
+    no atom is put below the least corner of its part."""
+
+    rows: Margins
+    at: Grid
+    corners: Callable[[int], tuple[Tensor, Tensor]]
+    size: int
+    wide: float
+    floored: bool
+
+
+def best_row(
+    ready: Ready, row: int, left: float, options: tuple[Remainder, ...]
+) -> tuple[float, Choice, Remainder]:
+    """A bound of the row's failure, and what gave it."""
+    rows, at = ready.rows, ready.at
+    value, squared = ready.corners(row)
+    curb = _curb(at, squared, row)
+    found = atoms(value - curb * squared, at, row)
+    rate = best_rate(found)
+    place = shifted(found, rate, ready.floored)
+    mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
+    start = left + options[len(options) // 2].most
+    low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
+    step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
+    choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
+    laws, lost = spread(place, found.mass, step, ready.size)
+    beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
+    rest, missing = others(beta, beta_std, choice, ready.size, laws.device)
+    every = torch.cat([laws, rest])
+    total = convolved(every)
+    # No exponent within the lattice may overflow.
+    most = FARTHEST / (ready.size // 2 * step)
+    tilts = [min(t / max(std, step), most) for t in TILTS]
+    tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
+    extra = lost + missing + below(every, choice.low, step, tilt)
+    reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
+    best = (1.0, replace(choice, tilt=tilt), options[0])
+    for option in options:
+        for noise in NOISES:
+            reach = (
+                left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
+            )
+            last = math.floor(reach / step) - choice.low
+            if 0 <= last < ready.size:
+                tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra
+                failure = (tail / (1 - noise) + option.chance) * (1 + SPARE)
+                if failure < best[0]:
+                    best = failure, replace(choice, noise=noise, tilt=tilt), option
+    return best
+
+
+def _curb(at: Grid, squared: Tensor, row: int) -> float:
+    """κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', by the mean of L²."""
+    first, second = at.first.corners, at.second.corners[row]
+    mass = first[:, :, None, :, None] * second[:, None, :, None, :]
+    mean = float((mass * squared).sum())
+    return CURB / math.sqrt(mean) if mean > 0 else 0.0
+
+
+def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float]:
+    first = (found.mass * place).sum(-1)
+    variance = (found.mass * place**2).sum(-1) - first**2
+    return float(first.sum()) + beta, math.sqrt(max(float(variance.sum()), 0.0) + std**2)

@@ -1,0 +1,185 @@
+"""Laws by lines against brute force, for every activation: tiny networks of wide weights."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+
+import pytest
+import torch
+
+from bnncert import Problem, ball, half_space, mlp
+from bnncert.evidence.laws import LineLaw, SharedLaw
+from bnncert.laws.head import has_form, head
+from bnncert.laws.proof import prove_laws
+from bnncert.laws.upper import moments, refute_by_laws, worthwhile
+from bnncert.layers import (
+    ELU,
+    GELU,
+    SELU,
+    HardSwish,
+    Hardtanh,
+    LeakyReLU,
+    Mish,
+    PReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.specification import class_robust
+from bnncert.posteriors.independent import Normal
+from scenarios import gaussian, uniform, vector
+from truth import DRAWS, robust_share
+
+KINDS: tuple[Activation, ...] = (
+    ReLU(),
+    LeakyReLU(0.1),
+    PReLU((0.25,)),
+    PReLU((-0.5,)),
+    PReLU((2.0,)),
+    Hardtanh(),
+    Hardtanh(0, 6),
+    Tanh(),
+    Sigmoid(),
+    GELU(),
+    GELU("tanh"),
+    SiLU(),
+    Mish(),
+    Softplus(),
+    Softplus(10.0),
+    ELU(2.0),
+    SELU(),
+    HardSwish(),
+    Softsign(),
+)
+NAMES = [str(kind) for kind in KINDS]
+
+
+def test_none_is_left_out() -> None:
+    assert {type(kind) for kind in KINDS} == set(ACTIVATIONS)
+
+
+def tiny(seed: int, activation: Activation) -> Problem:
+    """One hidden layer of 1 to 8 neurons, σ up to 3, signed or zero centres, points and boxes."""
+    choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    inputs, outputs = choose.randint(1, 3), choose.randint(2, 3)
+    network = mlp(inputs, choose.choice((1, 2, 3, 5, 8)), outputs, activation=activation)
+    size = network.size
+    std = choose.choice((1e-3, 0.05, 0.3, 1.0, 3.0)) * uniform(size, generator=generator)
+    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
+    mean = choose.choice((0.3, 1.0, 2.0)) * gaussian(size, generator=generator)
+    center = choose.choice((0.0, 1.0)) * gaussian(2, inputs, generator=generator)
+    region = ball(center, choose.choice((0.0, 0.01, 0.1, 0.5)))
+    labels = network.forward(mean, center).argmax(-1)
+    return Problem(network, Normal(mean, std), class_robust(region, labels, outputs))
+
+
+def compared(seed: int, activation: Activation) -> tuple[float, float]:
+    """Sums of what is certified and of the share of sampled networks, after comparing them."""
+    problem = tiny(seed, activation)
+    assert isinstance(problem.posterior, Normal)
+    lower = torch.tensor([law.bound for law in prove_laws(problem, problem.posterior)]).double()
+    share = robust_share(problem, seed)
+    error = 4 * (share * (1 - share) / DRAWS).sqrt() + 8 / DRAWS
+    assert bool((lower <= share + error).all()), (seed, lower, share)
+    point = Problem(problem.network, problem.posterior, problem.specification)
+    for i, found in enumerate(refute_by_laws(point, problem.posterior)):
+        assert found is None or found.upper >= share[i] - error[i], (seed, i)
+    return float(lower.sum()), float(share.sum())
+
+
+@pytest.mark.parametrize("activation", KINDS, ids=NAMES)
+def test_never_above_the_truth(activation: Activation) -> None:
+    """And not by giving nothing; upper bounds are not below it."""
+    sums = [compared(seed, activation) for seed in range(8)]
+    lower, share = (sum(part) for part in zip(*sums, strict=True))
+    assert lower > 0.55 * share
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", KINDS, ids=NAMES)
+def test_hundreds_never_above_the_truth(activation: Activation) -> None:
+    for seed in range(1000, 1300):
+        compared(seed, activation)
+
+
+@pytest.mark.parametrize("activation", KINDS, ids=NAMES)
+def test_a_point_is_nearly_exact(activation: Activation) -> None:
+    """Three neurons of σ about 1: what is left is the cells' width."""
+    generator = torch.Generator().manual_seed(4)
+    network = mlp(1, 3, 1, activation=activation)
+    mean, std = gaussian(network.size, generator=generator), 1 - 0.5 * torch.rand(network.size)
+    region = ball(vector(0.7).reshape(1, 1), 0)
+    problem = Problem(network, Normal(mean, std.double()), half_space(region, vector(1.0), -0.5))
+    assert isinstance(problem.posterior, Normal)
+    (law,) = prove_laws(problem, problem.posterior)
+    (share,) = robust_share(problem, 0, 40_000).tolist()
+    assert share - 0.04 < law.bound < share + 0.01
+
+
+def test_slopes_by_neuron() -> None:
+    """One slope a neuron: a falling one, a flat one and a steep one."""
+    network = mlp(1, 3, 1, activation=PReLU((-1.0, 0.0, 3.0), (3,)))
+    posterior = Normal(vector(-1, -1, -1, 0, 0, 0, 1, 1, 0.2, 0), torch.full((10,), 0.1).double())
+    region = ball(vector(1.0).reshape(1, 1), 0.1)
+    problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+    (law,) = prove_laws(problem, posterior)
+    (share,) = robust_share(problem, 0).tolist()
+    assert share - 0.2 < law.bound < share + 0.03
+    assert isinstance(law, LineLaw)
+    assert bool((law.slopes[0] < 0).any())
+    assert bool((law.slopes[2] > 2).any())
+
+
+def relus(inputs: int, eps: float) -> tuple[Problem, Normal]:
+    generator = torch.Generator().manual_seed(1)
+    network = mlp(inputs, 4, 2)
+    posterior = Normal(
+        gaussian(network.size, generator=generator), torch.full((network.size,), 0.1).double()
+    )
+    center = gaussian(1, inputs, generator=generator)
+    labels = network.forward(posterior.mean, center).argmax(-1)
+    return Problem(network, posterior, class_robust(ball(center, eps), labels, 2)), posterior
+
+
+def test_relus_of_many_inputs_share_them() -> None:
+    (few,) = prove_laws(*relus(2, 0.1))
+    (many,) = prove_laws(*relus(9, 0.1))
+    assert isinstance(few, LineLaw)
+    assert isinstance(many, SharedLaw)
+    assert [field.name for field in fields(many)][-3:] == ["remainders", "theta", "y"]
+
+
+def test_which_networks_have_the_form() -> None:
+    assert all(has_form(mlp(2, 3, 1, activation=kind)) for kind in KINDS)
+    assert not has_form(mlp(2, 3, 3, 1, activation=Tanh()))
+
+
+def test_where_noise_decides() -> None:
+    """Deviations of 1 at a point; of a thousandth on a box they are no share of what moves."""
+    network = mlp(1, 2, 1, activation=Tanh())
+    for std, eps, noisy in ((1.0, 0.0, True), (1e-3, 0.5, False)):
+        posterior = Normal(torch.ones(7).double(), torch.full((7,), std).double())
+        region = ball(vector(0.5).reshape(1, 1), eps)
+        problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+        assert worthwhile(problem, posterior) == [noisy]
+
+
+@pytest.mark.parametrize("activation", KINDS, ids=NAMES)
+def test_moments_are_near(activation: Activation) -> None:
+    """What upper bounds seek their points by."""
+    z = torch.randn(200_000, 1, generator=torch.Generator().manual_seed(0)).double()
+    first, second = moments(activation, vector(0.3), vector(0.8))
+    values = activation(0.3 + 0.8 * z)
+    assert float((first - values.mean(0)).abs()) < 0.02
+    assert float((second - values.square().mean(0)).abs()) < 0.06
+
+
+def test_the_head_knows_its_activation() -> None:
+    network = mlp(1, 2, 1, activation=Mish())
+    posterior = Normal(torch.ones(7).double(), torch.ones(7).double())
+    assert head(network, posterior).activation == Mish()
