@@ -177,6 +177,7 @@ ELSEWHERE = {"unreadable", "arithmetic", "too-large"}  # too
 NETWORKS = {"network-counted-twice", "network-not-refuted"}  # tested in test_check_networks.py
 DECISIONS = {"gap-too-high"}  # tested in test_check_decision.py
 LEAVES = {"multiplier-negative", "leaves-do-not-cover"}  # tested in test_check_refine.py
+TWO_LAYERS = {"choice-out-of-range"}  # tested in test_deep.py
 
 
 @pytest.mark.parametrize("code", EDITS)
@@ -190,7 +191,7 @@ def test_edits_lead_to_every_verdict(code: str, workshop: Workshop) -> None:
 
 
 def test_no_verdict_is_left_out() -> None:
-    known = {*EDITS, *FOLDERS, *ELSEWHERE, *NETWORKS, *DECISIONS, *LEAVES}
+    known = {*EDITS, *FOLDERS, *ELSEWHERE, *NETWORKS, *DECISIONS, *LEAVES, *TWO_LAYERS}
     assert known == {"", *REJECTIONS, *ERRORS}
     assert not {*REJECTIONS} & {*ERRORS}
 
