@@ -69,8 +69,8 @@ class Workshop:
         methods = {
             "cells": (interval, PIE(samples=3)),
             "box": (interval, PIE(samples=1)),
-            "lower": (interval, Concentration()),
-            "upper": (above, Concentration(upper=True)),
+            "lower": (interval, Concentration(effort=0)),
+            "upper": (above, Concentration(effort=0, upper=True)),
         }
         for name, (spec, method) in methods.items():
             found = certify(Problem(network, posterior, spec), method)[0].certificate
