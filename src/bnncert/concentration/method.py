@@ -33,6 +33,7 @@ from bnncert.posteriors.independent import Normal
 EFFORTS = (0, 1, 2, 3)
 LAWS = 1  # the least effort that takes the laws of rows
 SETTLED = 1e-3  # of a probability: what laws must improve a proof by
+OPEN = {1: 1e-2, 2: SETTLED, 3: SETTLED}  # and what a proof leaves open for them, by effort
 BRANCHING = 2  # the least effort that branches and bounds
 PRECISION = 1e-3  # of a probability: what is not worth branching for
 NODES = {2: 1000, 3: 20_000}  # domains per input, by effort
@@ -151,7 +152,7 @@ class Concentration:
 
     def _with_laws(self, problem: Problem, posterior: Normal, found: list[_Found]) -> list[_Found]:
         """The laws of rows where noise decides and they may help."""
-        enough = 1 - SETTLED if self.at_least is None else self.at_least + ALLOWANCE
+        enough = 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
         better = list(found)
         for i, noisy in enumerate(worthwhile(problem, posterior)):
             one, part = better[i], problem[i : i + 1]
