@@ -23,7 +23,7 @@ SIZE = 200_000  # of samples, whose shares are taken five standard errors down
 def deep(checker: Checker) -> None:
     for check in (moments, exponentials, ratios, rectangles, positive, expectations, rows):
         check(checker)
-    for check in (poles, coefficients, conditions, tails_of_nodes, independent, signs, points):
+    for check in (poles, coefficients, conditions, tails_of_nodes, independent):
         check(checker)
 
 
@@ -229,55 +229,6 @@ def independent(checker: Checker) -> None:
     never_above(exact, mpmath.mpf(float(found)), "neurons that nothing couples")
 
 
-def signs(checker: Checker) -> None:
-    """What the theorem does not speak of."""
-    good = _choices(checker, 9.0, WIDE, 0.2, 1.0, 0.1, (0.0, 0.0, 0.0))
-    require = checker.evidence.deep._require_signs
-    require(good, "")
-    for name, index, value in (
-        ("caps", 0, -1.0),
-        ("ends", (0, 0), 10.0),
-        ("ends", (0, 2), 0.0),
-        ("ends", (0, 2), 2.0),
-        ("tilts", (0, 0), 0.0),
-        ("ceilings", 0, -0.1),
-        ("majorants", (0, 0, 3), -0.1),
-        ("curvatures", (0, 0), -0.1),
-        ("powers", 0, 0.99),
-    ):
-        numbers = getattr(good, name).copy()
-        numbers[index] = value
-        never(_passes(checker, require, replace(good, **{name: numbers}), ""), name)
-    for capped in ([0, 0], [1], [-1]):
-        tensors = checker.grammar.Tensors({"capped": np.array(capped, np.int32)})
-        never(_passes(checker, checker.evidence.deep._capped, tensors, "capped", 1), "capped")
-
-
-def points(checker: Checker) -> None:
-    """Neither balls nor other networks or noise."""
-    network = _network(checker)
-    fields = {"mean": np.zeros(6), "std": np.ones(6)}
-    own = [checker.model.Posterior(name, fields) for name in ("normal", "laplace")]
-    never(not checker.deep.rows.is_deep(network, own[0]), "what it is about is left out")
-    never(checker.deep.rows.is_deep(network, own[1]), "other noise")
-    curved = list(network.layers)
-    curved[1] = checker.layers.Activation("Tanh", None, 1, 1)
-    other = chain(checker, (1,), tuple(curved))
-    never(checker.deep.rows.is_deep(other, own[0]), "another activation")
-    short = chain(checker, (1,), network.layers[:3])
-    never(checker.deep.rows.is_deep(short, own[0]), "one hidden layer")
-    wired = replace(network, reads=(*network.reads[:-1], (2,)))
-    never(checker.deep.rows.is_deep(wired, own[0]), "another wiring")
-
-
-def _passes(checker: Checker, call: Any, *given: Any) -> bool:
-    try:
-        call(*given)
-    except checker.verdict.Reason:
-        return False
-    return True
-
-
 @cache
 def _tied(size: int, mean: float, cap: float, strength: float, center: float) -> float:
     """From below: cells of h's law count as their nearer ends, seen from the centre of the sum."""
@@ -358,23 +309,23 @@ def _failure(
     part = checker.deep.rows
     fields = {"mean": np.array(mean, float), "std": np.array(deviation, float)}
     posterior = checker.model.Posterior("normal", fields)
-    found = part.laws(_network(checker), posterior, np.array([1.0]))
+    found = part.laws(network(checker), posterior, np.array([1.0]))
     square = scale**2 * deviation[4] ** 2
     least, bend = _least(ends, -scale * mean[4], square, ceiling)
-    chosen = _choices(checker, cap, ends, ceiling, scale, least if level is None else level, bend)
+    chosen = choices(checker, cap, ends, ceiling, scale, least if level is None else level, bend)
     if tail is not None:
         chosen = replace(chosen, tails=np.array([[tail, 0.0, 0.0]]))
     failing = part.deep_failure(found, np.array([[1.0]]), np.array([offset]), chosen)
     return float(failing)
 
 
-def _network(checker: Checker) -> Any:
+def network(checker: Checker) -> Any:
     dense = [checker.weighted.Dense(1, 1, True, 2 * i, 2 * i) for i in range(3)]
     relu = [checker.layers.Activation("ReLU", None, 1, i) for i in (1, 3)]
     return chain(checker, (1,), (dense[0], relu[0], dense[1], relu[1], dense[2]))
 
 
-def _choices(
+def choices(
     checker: Checker,
     cap: float,
     ends: Any,

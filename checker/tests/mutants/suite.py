@@ -12,6 +12,7 @@ from flint import ctx
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.certificates import Case, accepted
 from mutants.curves_known import curve_lines
+from mutants.deep_forms import forms
 from mutants.deep_known import deep
 from mutants.evidence_cases import (
     box_cases,
@@ -81,5 +82,6 @@ def run_suite(checker: Checker, folder: Path) -> None:
             line_laws,
             curve_lines,
             deep,
+            forms,
         ):
             check(checker)
