@@ -60,7 +60,7 @@ def test_the_checker_passes(folder: Path) -> None:
 def test_the_mutant_is_killed(module: str, original: str, new: str, folder: Path) -> None:
     texts = mutated(SOURCES, module, original, new)
     with imported(texts) as checker, pytest.raises(Wrong):
-        run_suite(checker, folder)
+        run_suite(checker, folder, module)
 
 
 @pytest.mark.parametrize("name", DEFECTS)
