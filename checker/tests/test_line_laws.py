@@ -36,6 +36,9 @@ from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
+from bnncert_check.laws.lattice import Choice
+from bnncert_check.laws.rows import LineLaw, failure
+from bnncert_check.region import Region
 from checking import edit, parse
 from scenarios import gaussian, vector
 
@@ -197,6 +200,27 @@ def test_numbers_whose_squares_vanish_are_refused(tmp_path: Path) -> None:
     asking = {k: v for k, v in small.tensors.items() if not k.startswith("c0.")}
     small.tensors = asking | {k: v for k, v in own.tensors.items() if k.startswith("c0.")}
     assert small.verdict().code == "unsupported", small.verdict()
+
+
+@pytest.mark.parametrize("activation", [ReLU(), GELU(), ELU(2.0)], ids=str)
+def test_flat_lines_say_nothing_of_weights_of_unknown_sign(
+    activation: Activation, tmp_path: Path
+) -> None:
+    """Sums of terms of 2^53 are off by more than 4 for all that is known, and f(z) by up to 20;
+    with terms of 4 the sum is known, and is positive."""
+    network = mlp(1, 1, 3, activation=activation)
+    for large, step, sure in ((4.0, 2.0**-10, True), (2.0**53, 2.0**10, False)):
+        choice = Choice(step, -2000, 0.0, 0.0, 1e-6, 0.03 / step)
+        mean = vector(0.0, 10.0, large, -large, 4.0, 1.0, 0.0, 0.0)
+        std = vector(0.0, 2.0, *[0.0] * 6)
+        save_posterior(tmp_path / "p.safetensors", network, Normal(mean, std))
+        model = read_model(tmp_path / "p.safetensors")
+        (component,) = model.all_of(frozenset({"normal"}), "laws")
+        box = Region("linf", np.zeros(1), 0.0, np.zeros(1), np.zeros(1))
+        law = LineLaw((2, 16, 2, 1), 2**12, (choice,), 5.0, np.zeros((1, 2, 2)))
+        found = failure(model, component.posterior, box, np.ones((1, 3)), np.zeros(1), law)
+        assert bool(found < 0.01) is sure
+        assert bool(found > 0.9) is not sure
 
 
 def test_layers_that_are_no_activation_are_refused(desk: Desk, tmp_path: Path) -> None:

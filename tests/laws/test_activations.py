@@ -10,7 +10,10 @@ import torch
 
 from bnncert import Problem, ball, half_space, mlp
 from bnncert.evidence.laws import LineLaw, SharedLaw
-from bnncert.laws.head import has_form, head
+from bnncert.laws.cells import cells
+from bnncert.laws.corners import grid
+from bnncert.laws.head import has_form, head, margins
+from bnncert.laws.lines import line_corners, lines
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import moments, refute_by_laws, worthwhile
 from bnncert.layers import (
@@ -183,3 +186,31 @@ def test_the_head_knows_its_activation() -> None:
     network = mlp(1, 2, 1, activation=Mish())
     posterior = Normal(torch.ones(7).double(), torch.ones(7).double())
     assert head(network, posterior).activation == Mish()
+
+
+@pytest.mark.parametrize("activation", KINDS, ids=NAMES)
+def test_what_rounding_may_turn_is_charged_by_all_of_f(activation: Activation) -> None:
+    """Sums of terms of 2^53 are off by 1 for all that is known; lines may be flat where f is
+    not."""
+    network = mlp(1, 1, 3, activation=activation)
+    mean = vector(0.0, 2.0, 2.0**53, -(2.0**53), 4.0, 1.0, 0.0, 0.0)
+    net = head(network, Normal(mean, vector(0.0, 2.0, *[0.0] * 6)))
+    one = torch.ones(1, 3).double()
+    rows = margins(net, vector(0.0), vector(0.0), one, vector(0.0))
+    edges = torch.linspace(-6.5, 6.5, 3).double().expand(1, 3)
+    at = grid(rows, cells(edges, 2), cells(edges.expand(1, 1, 3), 2))
+    found = lines(activation, rows, at, 5.0)
+    value, _ = line_corners(rows, at, found, 0)
+    charged = 4 * found.factor[0][:, :, None, :, None] - value
+    assert float(charged.amin()) > float(activation(at.z).abs().max())
+
+
+def test_dead_neurons_that_move_have_a_curb() -> None:
+    """Their output weights are 0, and so is all that they add; checkers want a curb even there."""
+    network = mlp(1, 2, 1, activation=Hardtanh())
+    posterior = Normal(vector(1, 1, 0, 0, 0, 0, 1), vector(0.1, 0.1, 0, 0, 0, 0, 0))
+    region = ball(vector(1.0).reshape(1, 1), 0.1)
+    problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
+    (law,) = prove_laws(problem, posterior)
+    assert law.bound > 0.99
+    assert float(law.numbers[0, 3]) > 0

@@ -34,7 +34,8 @@ TINY = 2.0**-600  # of a square that was too small for a float
 @dataclass(frozen=True, eq=False)
 class Lines:
     """Of both sides of v: what multiplies it at the ends of cells of z [2, n, K, 2]; slopes
-    [n, K, 2] of the lines below f and above it; and a bound of all that is summed, [2, n, K]."""
+    [n, K, 2] of the lines below f and above it; and a bound of all that is summed and of |f|,
+    [2, n, K]."""
 
     factor: Tensor
     slopes: Tensor
@@ -57,9 +58,18 @@ def lines(activation: Activation, rows: Margins, at: Grid, threshold: float) -> 
     z, shift = _pairs(at.z), _pairs(at.rho) + mean[:, None, None]
     factor = slope.unsqueeze(-1) * z + lift.unsqueeze(-1)
     factor = factor - sign * slope.abs().unsqueeze(-1) * shift
-    return Lines(
-        factor, slope.movedim(0, -1).contiguous(), slope.abs() * size[:, None] + lift.abs()
-    )
+    summed = slope.abs() * size[:, None] + lift.abs() + _largest(activation, size)[:, None]
+    return Lines(factor, slope.movedim(0, -1).contiguous(), summed)
+
+
+def _largest(activation: Activation, size: Tensor) -> Tensor:
+    """Of |f| where |z| <= size. What v is off by multiplies f itself: where v is nearly 0 its sign
+    may be wrong, and the line on the other side, which may be flat, is no bound of that."""
+    traits = activation.traits
+    steep, constant = traits.growth
+    if math.isfinite(traits.largest):
+        return torch.full_like(size, traits.largest)
+    return steep * size + constant
 
 
 def _reached(activation: Activation, at: Grid, far: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +98,7 @@ def line_corners(rows: Margins, at: Grid, found: Lines, row: int) -> tuple[Tenso
     most = (rows.v_size[row] + REACH * rows.s[row])[:, None, None, None, None]
     value = v * factor - ((rows.slack + SPARE) * most * size + UNDERFLOW)
     noise = rows.spread[:, None, None, None, None]
-    squared = noise * (v * slope) ** 2 + torch.where(noise > 0, TINY, 0.0)
+    squared = noise * (v * slope) ** 2 + (noise > 0).to(noise) * TINY
     return value, squared.expand_as(value)
 
 

@@ -30,7 +30,7 @@ SIDES = (1.0, -1.0)  # of v: lines below f, and above it
 @dataclass(frozen=True)
 class Lines:
     """Of both sides of v: what multiplies it at the ends of cells of z [2, n, K, 2]; |s|, and a
-    bound of all that is summed there, [2, n, K]."""
+    bound of all that is summed there and of |f|, [2, n, K]."""
 
     factor: Array
     slope: Array
@@ -44,6 +44,7 @@ def lines(
     mean = math.sqrt(2 / math.pi) * (rows.radius @ np.sqrt(rows.variance))
     far = mean + threshold * np.sqrt(rows.squared)
     size = rows.size + REACH * (rows.std + 2 * rows.turned) + far
+    values = _largest(activation, size)[:, None]
     found = []
     for index, sign in enumerate(SIDES):
         low, high = _reached(activation, at, far, sign)
@@ -54,8 +55,17 @@ def lines(
         lift, slope = intercept(activation, slope, *ends).T, slope.T
         z, shift = _pairs(at.z), _pairs(at.rho) + mean[:, None, None]
         factor = slope[..., None] * z + lift[..., None] - sign * np.abs(slope)[..., None] * shift
-        found.append((factor, np.abs(slope), np.abs(slope) * size[:, None] + np.abs(lift)))
+        found.append((factor, np.abs(slope), np.abs(slope) * size[:, None] + np.abs(lift) + values))
     return Lines(*(np.stack(part) for part in zip(*found, strict=True)))
+
+
+def _largest(activation: Activation, size: Array) -> Array:
+    """Of |f| where |z| <= size. What v is off by multiplies f itself: where v is nearly 0 its sign
+    may be wrong, and the line on the other side, which may be flat, is no bound of that."""
+    traits = activation.traits
+    steep, constant = traits.growth
+    bound = traits.largest if math.isfinite(traits.largest) else steep * size + constant
+    return np.broadcast_to(bound, size.shape)
 
 
 def _reached(activation: Activation, at: Grid, far: Array, sign: float) -> tuple[Array, Array]:
