@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,32 @@ def test_a_chunk_that_kills_its_worker_costs_one_input(
     assert errors[0][1] == plan_of(path).input_digests[5]
     again = run_here(path, tmp_path / "run")
     assert (again.computed, again.errors) == (1, 0)
+    run_here(path, tmp_path / "calm")
+    assert table(tmp_path / "run") == table(tmp_path / "calm")
+
+
+class Breaking(ThreadPoolExecutor):
+    """Takes one chunk, and then says that a process has died."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._threads:
+            raise BrokenExecutor
+        return super().submit(*args, **kwargs)
+
+
+def test_a_pool_that_breaks_before_it_is_told_of_a_chunk_is_started_anew(tmp_path: Path) -> None:
+    path = write_campaign(
+        tmp_path, eps=[0.02], posteriors=["narrow.safetensors"], methods=["concentration"]
+    )
+    started: list[Breaking] = []
+
+    def start() -> Breaking:
+        started.append(Breaking(1))
+        return started[-1]
+
+    state = run_here(path, tmp_path / "run", Workers(start, lambda: 3))
+    assert (state.done, state.errors) == (12, 0)
+    assert len(started) > 1
     run_here(path, tmp_path / "calm")
     assert table(tmp_path / "run") == table(tmp_path / "calm")
 

@@ -119,7 +119,13 @@ class Runner:
             not self.stopping and self._room() and looked < len(self.pending) + len(self.suspects)
         ):
             chunk = self.suspects.popleft() if self.suspects else self.pending.popleft()
-            if self._begin(chunk):
+            try:
+                begun = self._begin(chunk)
+            except BrokenExecutor:  # a process died since the last chunk landed
+                self.broken = True
+                (self.suspects if chunk.deaths else self.pending).appendleft(chunk)
+                return
+            if begun:
                 looked = 0
             else:  # another runner's, for now
                 self.pending.append(chunk)
