@@ -6,7 +6,7 @@ What they find is never a certificate.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -77,19 +77,24 @@ def _quick(problem: Problem, weights: Tensor) -> Parameters:
 
 
 def surviving(
-    problem: Problem, weights: Tensor, seed: int = 0, start: Tensor | None = None
+    problem: Problem,
+    weights: Tensor,
+    seed: int = 0,
+    start: Tensor | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[float, float]:
     """Shares of all networks [S, n] and inputs that are right at the clean input, and that survive
     the attack.
 
     start: points [B, *shape] of the regions, known counterexamples say, from which attacks go on
-    too.
+    too. progress: called with the number of inputs attacked since the last call.
     """
     each = 8 * 8 * len(weights) * sum(math.prod(shape) for shape in problem.network.shapes)
 
     def attack(part: slice) -> Tensor:
         found = pgd(problem[part], weights, None if start is None else start[part], seed=seed)
         clean = problem[part].margins(weights).amin(-1) > 0
+        progress(part.stop - part.start)
         return torch.stack([clean.double().sum(), (found.margins > 0).double().sum()])
 
     totals = torch.stack(in_batches(attack, len(problem), each, weights.device)).sum(0) / (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.progress import Progress
 
-from bnncert import mlp, save_posterior
+from bnncert import console, mlp, save_posterior
 from bnncert.model.network import Network
 from bnncert.posteriors import Normal
 from bnncert.posteriors.base import sample
@@ -123,3 +126,22 @@ def test_attacks_on_some_inputs(run: Run, linear: tuple[Path, Path, Network, Nor
     assert shares(run(*command, "--select", "0:9")[1]) == {"mean": (0.0, 0.0)}
     assert shares(run(*command, "--select", "8,9,10")[1]) == {"mean": (66.67, 66.67)}
     assert shares(run(*command, "--select", "9")[1]) == {"mean": (100.0, 100.0)}
+
+
+def test_a_bar_shows_how_far_the_attack_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, for the mean and for the sampled networks; every input moves it once."""
+    seen: dict[str, list[int]] = {}
+
+    @contextmanager
+    def recording(label: str) -> Iterator[Progress]:
+        bar = Progress(disable=True)
+        yield bar
+        (task,) = bar.tasks
+        seen[label] = [int(task.completed), int(task.total or 0)]
+
+    monkeypatch.setattr(console, "progress", recording)
+    code, _, _ = run(
+        "attack", posterior_path("digits"), "--inputs", "digits", "--select", "0:20", "--samples", 2
+    )
+    assert code == 0
+    assert seen == {"attacking mean": [20, 20], "attacking 2 samples": [20, 20]}

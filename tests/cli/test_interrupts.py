@@ -68,6 +68,8 @@ def test_an_interrupt_between_batches_keeps_what_is_there(
         command, files["p"], "--inputs", files["x"], "--eps", 0.3, "--out", tmp_path / "out"
     )
     assert (code, "Traceback" in error, "interrupted" in error) == (130, False, True)
+    assert "goes on" not in error  # given again, the command begins anew
+    assert "bnncert run" in error
     (stored,) = (tmp_path / "out").glob("*.jsonl")
     assert len(stored.read_text().splitlines()) == 8
     assert "and certificates are in" in text

@@ -208,6 +208,7 @@ def test_an_interrupted_training_goes_on(
     code, text, error = run(*command, path)
     assert (code, text) == (130, "")
     assert "Traceback" not in error
+    assert "the same command goes on" in error
     assert not path.exists()
     code, _, error = run(*command, path, "--seed", 1)
     assert (code, error.count("\n")) == (2, 1)

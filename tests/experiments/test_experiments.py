@@ -6,15 +6,26 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from rich.table import Table
 
 from bnncert import InputError
 from bnncert.experiments import ALL, EXPERIMENTS, Experiment, Setting, run, subjects, table1
 from bnncert.experiments.fig1 import exact
-from bnncert.experiments.plots import draw_lines
+from bnncert.experiments.plots import (
+    COLOURS,
+    OTHERS,
+    draw_bars,
+    draw_covers,
+    draw_intervals,
+    draw_lines,
+)
 from bnncert.experiments.run import Cell, Row, redraw
+from bnncert.experiments.tables import table
 
 QUICK = Setting(quick=True)
 
@@ -166,3 +177,89 @@ def test_concentration_is_never_below_the_boxes(tmp_path: Path) -> None:
 def test_published_posteriors_are_looked_for_in_the_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1x128"):
         subjects.subjects(Setting(published=tmp_path), ("1x128",))
+
+
+def test_quick_figures_say_so(tmp_path: Path) -> None:
+    run("quick", counting([]), QUICK, tmp_path)
+    run("whole", counting([]), Setting(), tmp_path)
+    # letters are paths in an SVG: the figure itself is asked
+    figures = {}
+    for name in ("quick", "whole"):
+        redraw(name, Experiment("", lambda _: [], keeping(figures, name)), tmp_path)
+    assert "quick" in figures["quick"].get_supylabel()
+    assert figures["whole"].get_supylabel() == ""
+
+
+def keeping(figures: dict[str, Figure], name: str) -> Callable[[list[Row]], Figure]:
+    def drawn(rows: list[Row]) -> Figure:
+        figures[name] = draw(rows)
+        return figures[name]
+
+    return drawn
+
+
+def test_the_table_of_networks_and_methods() -> None:
+    rows: list[Row] = [
+        {"network": network, "eps": 0.5, "method": method, "lower": lower, "boxes": [1]}
+        for network, method, lower in (("a", "PIE", 1.25), ("a", "GIE", 2.0), ("b", "PIE", None))
+    ]
+    assert cells(table(rows)) == [
+        ["method", "a, ε 0.5", "b, ε 0.5"],
+        ["PIE", "1.25", "–"],
+        ["GIE", "2", "–"],
+    ]
+
+
+def test_rows_that_no_cross_table_holds_are_all_shown() -> None:
+    """Two of one network and method, or without them; never the lists that figures need."""
+    rows: list[Row] = [{"x": 1, "y": 0.123456, "boxes": [1, 2]}, {"x": 2, "z": "w"}]
+    assert cells(table(rows)) == [["x", "y", "z"], ["1", "0.1235", "–"], ["2", "–", "w"]]
+    twice: list[Row] = [{"method": "PIE", "network": "a", "eps": 0, "lower": k} for k in (1, 2)]
+    assert cells(table(twice))[1:] == [["PIE", "a", "0", "1"], ["PIE", "a", "0", "2"]]
+
+
+def cells(made: Table) -> list[list[str]]:
+    columns = [[str(column.header), *map(str, column.cells)] for column in made.columns]
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def test_centres_are_what_boxes_grew_from() -> None:
+    """GIE's boxes reach further on one side, so that their middle is another point."""
+    covers = {"GIE": ([(-1.0, 3.0, -2.0, 2.0)], [(0.0, 0.0)], "P")}
+    figure = draw_covers(covers, np.ones((3, 3), dtype=bool), (-4, 4), "", ("x", "y"))
+    (axis,) = figure.axes
+    assert [line.get_xydata().tolist() for line in axis.lines] == [[[0.0, 0.0]]]
+    rows = EXPERIMENTS["fig1"].cells(QUICK)[2].compute()
+    assert len(rows[0]["centres"]) == len(rows[0]["boxes"])
+    for (across, up), (left, right, bottom, top) in zip(
+        rows[0]["centres"], rows[0]["boxes"], strict=True
+    ):
+        assert left < across < right
+        assert bottom < up < top
+
+
+def test_a_method_looks_the_same_in_every_figure() -> None:
+    """By colour, in lines, bars and covers; other lines have none of these colours."""
+    lines = draw_lines({"PIE, 1 hidden": [(0, 1)], "PIE, 2 hidden": [(0, 2)]}, "x", "y", "").axes[0]
+    assert {line.get_color() for line in lines.lines} == {COLOURS["PIE"]}
+    assert len({line.get_linestyle() for line in lines.lines}) == 2
+    bars = draw_bars({"PIE": {"a": 1.0}}, "y", "").axes[0]
+    assert bars.patches[0].get_facecolor() == to_rgba(COLOURS["PIE"])
+    assert not set(OTHERS) & set(COLOURS.values())
+    (axis,) = draw_covers(
+        {"PIE": ([(0, 1, 0, 1)], [], "")}, np.ones((3, 3), dtype=bool), (-4, 4), "", ("x", "y")
+    ).axes
+    assert axis.patches[0].get_facecolor()[:3] == to_rgba(COLOURS["PIE"])[:3]
+
+
+def test_values_that_hardly_differ_are_not_blown_up() -> None:
+    axis = draw_lines({"GIE": [(0, 20.0), (1, 20.0 - 1e-13)]}, "x", "y", "").axes[0]
+    low, high = axis.get_ylim()
+    assert high - low >= 10
+
+
+def test_an_interval_is_open_before_anything_is_known() -> None:
+    axis = draw_intervals({"a": [(8.696, 0.0, 35.7)]}, "seconds", "y", "").axes[0]
+    assert axis.get_xlim() == (0, pytest.approx(9.13, abs=0.01))
+    upper = axis.lines[0]
+    assert tuple(np.asarray(upper.get_xydata())[0]) == (0, 100)

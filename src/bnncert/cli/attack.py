@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -33,6 +34,7 @@ def attack(
     certified."""
     from bnncert.ask import ask
     from bnncert.attack import surviving
+    from bnncert.console import progress
     from bnncert.importers import load_posterior
     from bnncert.posteriors.base import sample
 
@@ -46,5 +48,9 @@ def attack(
         central = problem.posterior.center.unsqueeze(0)
         for name, networks in (("mean", central), (f"{samples} samples", drawn)):
             if networks is not None:
-                clean, attacked = surviving(problem, networks, seed)
+                with progress(f"attacking {name}") as bar:
+                    task = bar.add_task(name, total=len(problem), note="")
+                    clean, attacked = surviving(
+                        problem, networks, seed, progress=partial(bar.advance, task)
+                    )
                 print(f"{name:<12} {100 * clean:>6.2f} % {100 * attacked:>7.2f} %")

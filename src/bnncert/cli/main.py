@@ -15,6 +15,8 @@ from bnncert.version import __version__
 
 INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 
+RESUMED = ("run", "train", "zoo", "reproduce")  # commands that keep what they have done
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -41,14 +43,15 @@ def main() -> None:
             raise
         code = INTERRUPTED
     if code == INTERRUPTED:
-        _fail(
-            (
-                "interrupted; nothing unfinished was written, "
-                "and what can be resumed goes on with the same command"
-            ),
-            code,
-        )
+        _fail(f"interrupted; {_then(sys.argv[1:2])}", code)
     sys.exit(code)
+
+
+def _then(command: list[str]) -> str:
+    """What becomes of a command that was ended early, by its name."""
+    if command and command[0] in RESUMED:
+        return "the same command goes on where this one stopped"
+    return "nothing unfinished was written; for work that can be resumed, see bnncert run --help"
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

@@ -33,9 +33,12 @@ def reproduce(
     device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
 ) -> None:
-    """Run the paper's experiments and ours; write rows (CSV, JSON) and figures. Interrupted runs go
-    on."""
-    from bnncert.experiments import ALL, EXPERIMENTS, Setting, run
+    """Run the paper's experiments and ours; print their tables, write rows (CSV, JSON) and figures.
+    Interrupted runs go on."""
+    from rich.console import Console
+
+    from bnncert.experiments import ALL, EXPERIMENTS, QUICK, Setting, run
+    from bnncert.experiments.tables import table
 
     if experiment == "list":
         for name, each in EXPERIMENTS.items():
@@ -53,7 +56,11 @@ def reproduce(
     setting = Setting(quick, published, device_named(device))
     for name in ALL if experiment == "all" else (experiment,):
         rows = run(name, EXPERIMENTS[name], setting, out, keep=experiment == "all")
+        print(f"{name}: {EXPERIMENTS[name].about}")
+        Console().print(table(rows))
         print(f"{name:<8} {len(rows)} rows: {out / name}.csv, .json, .svg, .png", flush=True)
+    if quick:
+        print(QUICK)
 
 
 def demo(

@@ -13,7 +13,7 @@ from bnncert.experiments.fig5 import FIG5
 from bnncert.experiments.noise import NOISE
 from bnncert.experiments.radii import RADII
 from bnncert.experiments.refinement import REFINEMENT
-from bnncert.experiments.run import Experiment, Setting, run
+from bnncert.experiments.run import QUICK, Experiment, Setting, run
 from bnncert.experiments.runtime import RUNTIME
 from bnncert.experiments.sigma import SIGMA
 from bnncert.experiments.size import SIZE
@@ -39,4 +39,4 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 ALL = tuple(name for name in EXPERIMENTS if name != "cnn")
 
-__all__ = ["ALL", "EXPERIMENTS", "Experiment", "Setting", "run"]
+__all__ = ["ALL", "EXPERIMENTS", "QUICK", "Experiment", "Setting", "run"]

@@ -65,6 +65,7 @@ def _covered(name: str) -> list[Row]:
             "P_safe": exact(),
             "bound_calls": int(calls),
             "boxes": rectangles,
+            "centres": [each.center.tolist() for each in found[0]],
         }
     ]
 
@@ -72,8 +73,11 @@ def _covered(name: str) -> list[Row]:
 def draw(rows: list[Row]) -> Figure:
     axis = np.linspace(*EXTENT, 401)
     safe = np.maximum(axis[:, None] * np.maximum(axis[None, :], 0), 0) <= 1
-    title = f"Safe weights (blue), certified boxes (orange); P_safe = {rows[0]['P_safe']:.3f}"
-    covers = {row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}") for row in rows}
+    known = f"P_safe = {rows[0]['P_safe']:.3f}"
+    title = f"Safe weights (blue), certified boxes and what they grew from; {known}"
+    covers = {
+        row["method"]: (row["boxes"], row["centres"], f"P ≥ {row['lower']:.3f}") for row in rows
+    }
     return draw_covers(covers, safe, EXTENT, title, ("$w_1$", "$w_2$"))
 
 

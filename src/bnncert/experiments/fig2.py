@@ -129,7 +129,11 @@ def _normal(problem: Problem) -> Normal:
 def draw(rows: list[Row]) -> Figure:
     extent = (-rows[0]["extent"], rows[0]["extent"])
     covers = {
-        row["method"]: (row["boxes"], f"P ≥ {row['lower']:.3f}" if row["boxes"] else "no safe box")
+        row["method"]: (
+            row["boxes"],
+            [(0.0, 0.0)],  # all grow from the mean
+            f"P ≥ {row['lower']:.3f}" if row["boxes"] else "no safe box",
+        )
         for row in rows
     }
     subject = f"{rows[0]['network']}, image {rows[0]['image']}"

@@ -39,7 +39,7 @@ def draw(rows: list[Row]) -> Figure:
         name: [(row["empirical"], row["lower"]) for row in rows if row["method"] == name]
         for name in METHODS
     }
-    lines["no more is possible"] = [(0.0, 0.0), (100.0, 100.0)]
+    lines["as much as survives"] = [(0.0, 0.0), (100.0, 100.0)]
     title = "Certified against empirical robustness, a point a network and ε"
     x, y = "sampled networks that survive the attack, %", "mean certified P_safe, %"
     return draw_lines(lines, x, y, title, joined=False)

@@ -12,9 +12,10 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 Rectangles = Sequence[tuple[float, float, float, float]]  # left, right, bottom, top
-SAFE, BOX, EDGE, INK = "#dbe9f6", "#e8833a", "#8c3d00", "#333333"
-# One colour a method in every figure, told apart by lightness too; broken lines are no lower
-# bounds.
+Centres = Sequence[tuple[float, float]]  # from which the boxes grew; theirs need not be the middle
+SAFE, BOX, INK = "#dbe9f6", "#e8833a", "#333333"
+# One colour and mark a method in every figure, told apart by lightness and size too; what follows a
+# comma in a name changes the line alone. Broken lines are no lower bounds.
 COLOURS = {
     "sampling": "#b8b8b8",
     "PIE": "#e8b13a",
@@ -22,15 +23,18 @@ COLOURS = {
     "concentration": "#1f5a99",
     "ceiling": INK,
     "certified upper bound": "#7a1f3d",
-    "no more is possible": INK,
+    "as much as survives": INK,
 }
-BROKEN = {"ceiling": ":", "certified upper bound": "--", "no more is possible": "--"}
+MARKS = {"sampling": ("s", 9), "PIE": ("D", 7), "GIE": ("^", 5)}  # the larger ones lie below
+BROKEN = {"ceiling": ":", "certified upper bound": "--", "as much as survives": "--"}
+NAMED = {"ceiling": "attacked networks that survive (estimate)"}
 TICKS = 9  # values of an axis that are labelled one by one
-OTHERS = ("#1f5a99", "#e8833a", "#4d8f5b", "#7a1f3d", "#8b6fb3", "#b8b8b8")
+SPAN = 10  # of the axis of values that hardly differ
+OTHERS = ("#4d8f5b", "#8b6fb3", "#2a9d9d", "#c2577e", "#a3762f", "#6f6f6f")  # of no method
 
 
 def draw_covers(
-    covers: Mapping[str, tuple[Rectangles, str]],
+    covers: Mapping[str, tuple[Rectangles, Centres, str]],
     safe: NDArray[np.bool_],
     extent: tuple[float, float],
     title: str,
@@ -44,7 +48,7 @@ def draw_covers(
     figure = Figure(figsize=(3.1 * len(covers), 3.5), layout="constrained")
     axes = figure.subplots(1, len(covers), sharey=True, squeeze=False)[0]
     low, high = extent
-    for axis, (name, (rectangles, caption)) in zip(axes, covers.items(), strict=True):
+    for axis, (name, (rectangles, centres, caption)) in zip(axes, covers.items(), strict=True):
         axis.contourf(
             np.linspace(low, high, len(safe)),
             np.linspace(low, high, len(safe)),
@@ -53,12 +57,11 @@ def draw_covers(
             colors=[SAFE],
         )
         for left, right, bottom, top in rectangles:
-            axis.add_patch(
-                Rectangle(
-                    (left, bottom), right - left, top - bottom, fc=BOX, ec=EDGE, alpha=0.45, lw=1.2
-                )
-            )
-            axis.plot((left + right) / 2, (bottom + top) / 2, ".", color=INK, ms=4)
+            box = Rectangle((left, bottom), right - left, top - bottom)
+            box.set(facecolor=COLOURS[name], edgecolor=INK, alpha=0.55, linewidth=1.2)
+            axis.add_patch(box)
+        for across, up in centres:
+            axis.plot(across, up, ".", color=INK, ms=5)
         axis.set(
             xlim=extent, ylim=extent, aspect="equal", xlabel=labels[0], title=f"{name}: {caption}"
         )
@@ -81,17 +84,21 @@ def draw_lines(
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axis = figure.subplots()
+    kinds = list(dict.fromkeys(name.partition(",")[2] for name in lines))
     for k, (name, points) in enumerate(lines.items()):
-        colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
+        method, _, kind = name.partition(",")
+        colour = COLOURS.get(method, OTHERS[k % len(OTHERS)])
+        mark, size = MARKS.get(method, ("o", 3.5))
+        line = ("-", "-.", ":")[kinds.index(kind) % 3 if method in COLOURS else 0] if joined else ""
         across, up = [p[0] for p in points], [p[1] for p in points]
         axis.plot(
             across,
             up,
-            BROKEN.get(name, "o-" if joined else "o"),
+            BROKEN.get(name, mark + line),
             color=colour,
-            label=name,
+            label=NAMED.get(name, name),
             lw=1.4 if name in BROKEN else 1.8,
-            ms=4,
+            ms=size,
         )
     if "x" in logarithmic:
         axis.set_xscale("log")
@@ -103,11 +110,14 @@ def draw_lines(
         axis.set_yscale("log")
     elif 2 * min(values := [p[1] for points in lines.values() for p in points]) < max(values):
         axis.set_ylim(bottom=0)  # what lies close together is shown larger instead
+    elif max(values) - min(values) < SPAN:
+        middle = (max(values) + min(values)) / 2
+        axis.set_ylim(middle - 0.6 * SPAN, middle + 0.6 * SPAN)
     axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=11)
     axis.grid(color="#e6e6e6", lw=0.8)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=9)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
@@ -124,7 +134,13 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
         colour = COLOURS.get(name, OTHERS[k % len(OTHERS)])
         filling = "white" if name in BROKEN else colour  # no lower bound
         bars = axis.bar(
-            places, list(each.values()), width, color=filling, edgecolor=colour, lw=0.8, label=name
+            places,
+            list(each.values()),
+            width,
+            color=filling,
+            edgecolor=colour,
+            lw=0.8,
+            label=NAMED.get(name, name),
         )
         axis.bar_label(bars, fmt="{:.1f}", fontsize=6, padding=1, color=INK)
     axis.set_xticks(range(len(labels)), labels)
@@ -132,26 +148,28 @@ def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> 
     axis.set_title(title, fontsize=11)
     axis.margins(y=0.12)
     axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=min(6, len(values)), frameon=False, fontsize=9)
+    figure.legend(loc="outside lower center", ncols=min(3, len(values)), frameon=False, fontsize=8)
     return figure
 
 
 def draw_intervals(
     intervals: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str, title: str
 ) -> Figure:
-    """One panel a name: the interval of every point (x, lower, upper), each kept until the next."""
-    figure = Figure(figsize=(3.1 * len(intervals), 3.2), layout="constrained")
+    """One panel a name: the interval of every point (x, lower, upper), each kept until the next;
+    before the first everything is open."""
+    figure = Figure(figsize=(max(5.0, 3.1 * len(intervals)), 3.2), layout="constrained")
     axes = figure.subplots(1, len(intervals), squeeze=False)[0]
     for axis, (name, points) in zip(axes, intervals.items(), strict=True):
-        across, lower, upper = zip(*points, strict=True)
+        last = 1.05 * points[-1][0]
+        known = [(0.0, 0.0, 100.0), *points, (last, *points[-1][1:])]
+        across, lower, upper = zip(*known, strict=True)
         axis.fill_between(across, lower, upper, step="post", color=SAFE)
         for ends, line in ((upper, "certified upper bound"), (lower, "concentration")):
             axis.step(
                 across, ends, BROKEN.get(line, "-"), where="post", color=COLOURS[line], lw=1.6
             )
-        axis.set(xlabel=x)
+        axis.set(xlabel=x, xlim=(0, last), ylim=(-4, 104))
         axis.set_title(f"{name}: {lower[-1]:.2f} to {upper[-1]:.2f}", fontsize=10)
-        axis.margins(y=0.1)
         axis.grid(color="#e6e6e6", lw=0.8)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel(y)
@@ -212,9 +230,9 @@ def draw_noise(sd: float, gaussian_reach: float, box_reach: float, title: str) -
     axis = figure.subplots()
     z = np.linspace(-1.15 * box_reach, 1.15 * box_reach, 2001)
     density = np.exp(-((z / sd) ** 2) / 2)
-    axis.fill_between(z, density, color=SAFE, ec="#3b75af", lw=1.2)
+    axis.fill_between(z, density, color=SAFE, ec=COLOURS["concentration"], lw=1.2)
     for height, reach, colour, label in (
-        (1.12, gaussian_reach, "#3b75af", "the sum itself"),
+        (1.12, gaussian_reach, COLOURS["concentration"], "the sum itself"),
         (1.3, box_reach, BOX, "every weight in its interval at once"),
     ):
         axis.annotate(

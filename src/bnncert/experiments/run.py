@@ -24,11 +24,12 @@ from matplotlib.figure import Figure
 
 from bnncert.console import progress
 from bnncert.errors import InputError
-from bnncert.experiments.plots import save_figure
+from bnncert.experiments.plots import INK, save_figure
 from bnncert.files.tensors import write_atomically
 from bnncert.version import __version__
 
 Row: TypeAlias = dict[str, Any]  # JSON values
+QUICK = "quick: few images and networks, not the figures of the documentation"
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,11 @@ def run(
 
 def redraw(name: str, experiment: Experiment, folder: Path) -> None:
     """The figure, from the rows as they were written."""
-    rows: list[Row] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["rows"]
-    save_figure(experiment.draw(rows), folder / name)
+    written = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    figure = experiment.draw(written["rows"])
+    if written["settings"]["quick"]:
+        figure.supylabel(QUICK, fontsize=6, color=INK)  # below there may be a legend
+    save_figure(figure, folder / name)
 
 
 def _identity(name: str, setting: Setting, cells: Sequence[Cell]) -> Row:
