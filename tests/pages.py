@@ -42,7 +42,7 @@ def run(code: str, **known: object) -> dict[str, object]:
     lines = [line for line in code.splitlines() if line.strip()]
     assert len(lines) <= 10, f"{len(lines)} lines of code; a page shows at most ten"
     names = dict(known)
-    exec(compile(code, "<page>", "exec"), names)
+    exec(compile(code, "<page>", "exec", dont_inherit=True), names)
     return names
 
 
@@ -55,7 +55,7 @@ def run_page(
     printed, shown, said = "", "", []
     for language, content in fenced(text(page)):
         if language == "python":
-            exec(compile(content, page, "exec"), names)
+            exec(compile(content, page, "exec", dont_inherit=True), names)
             printed += capsys.readouterr().out
         elif language == "text":
             shown += content

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bnncert.errors import InputError
     from bnncert.estimate import Estimate
     from bnncert.evidence.certificate import Certificate, read_certificate
+    from bnncert.exporters.samples import save_samples
     from bnncert.importers import from_torch, load_posterior, save_posterior
     from bnncert.methods import GIE, PIE, Concentration, Enumeration, Method, Sampling
     from bnncert.model.box import Box
@@ -51,6 +52,7 @@ _ROOMS = {
     "data": "load_inputs",
     "errors": "InputError",
     "estimate": "Estimate",
+    "exporters.samples": "save_samples",
     "evidence.certificate": "Certificate read_certificate",
     "importers": "from_torch load_posterior save_posterior",
     "methods": "GIE PIE Concentration Enumeration Method Sampling",
@@ -107,6 +109,7 @@ __all__ = [
     "read_certificate",
     "robust_loss",
     "save_posterior",
+    "save_samples",
 ]
 
 

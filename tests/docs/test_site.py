@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import unicodedata
@@ -21,6 +22,9 @@ import bnncert
 from bnncert.cli.main import app
 from pages import DOCS, ROOT, fenced, text
 
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -162,37 +166,48 @@ class Resources(HTMLParser):
             self.found.append(given[FETCHED[tag]])
 
 
-def test_the_site_builds_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages, built."""
     pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("docs") / "site"
     paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--site-dir",
-        str(tmp_path / "site"),
-    ]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    built = {
-        path.relative_to(tmp_path / "site").as_posix()
-        for path in (tmp_path / "site").rglob("*.html")
-    }
+    return folder
+
+
+def test_the_site_needs_nothing_from_elsewhere(site: Path) -> None:
+    built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert built == {page.replace(".md", ".html") for page in PAGES} | {"404.html"}
     for name in built:
-        page = (tmp_path / "site" / name).read_text(encoding="utf-8")
+        page = (site / name).read_text(encoding="utf-8")
         parser = Resources()
         parser.feed(page)
         assert parser.found, name
         assert [link for link in parser.found if ELSEWHERE.match(link)] == [], name
-    reference = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    reference = (site / "api.html").read_text(encoding="utf-8")
     assert all(f'id="bnncert.{name}"' in reference for name in public_names())
-    for style in (tmp_path / "site").rglob("*.css"):
+    for style in site.rglob("*.css"):
         assert not re.search(
             r"url\(['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")
         ), style.name
+
+
+@pytest.mark.parametrize("page", ["faq.html", "importers/torch.html"])
+def test_the_search_works_from_the_disk(site: Path, page: str) -> None:
+    """Where browsers start no workers."""
+    if CHROMIUM is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    command = [CHROMIUM, "--headless", *sandbox, "--virtual-time-budget=20000", "--dump-dom"]
+    asked = (site / page).as_uri() + "?q=truncated"
+    shown = subprocess.run(
+        [*command, asked], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
+    assert re.search(r"\d matching document", shown)
+    assert "md-search-result__link" in shown

@@ -1,0 +1,1 @@
+"""Exporters: sampled networks and their questions, for verifiers of ordinary networks."""
