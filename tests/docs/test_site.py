@@ -209,5 +209,4 @@ def test_the_search_works_from_the_disk(site: Path, page: str) -> None:
     shown = subprocess.run(
         [*command, asked], capture_output=True, text=True, timeout=120, check=True
     ).stdout
-    assert re.search(r"\d matching document", shown)
     assert "md-search-result__link" in shown
