@@ -135,6 +135,7 @@ EXTRAS = {
     "cli/demo.py": {"bnncert_check"},
     "data/fetch.py": {"pooch"},
     "data/load.py": {"sklearn"},
+    "exporters/networks.py": {"onnx"},
     "importers/onnx.py": {"onnx"},
     "results/sequence.py": {"pandas"},
     "zoo/heads.py": {"laplace"},
