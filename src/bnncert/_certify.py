@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -29,7 +30,16 @@ from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
 from bnncert.results.answers import AT_LEAST, Threshold, status, threshold
-from bnncert.results.rows import Decision, Result, Status
+from bnncert.results.manifest import (
+    Chosen,
+    Manifest,
+    Question,
+    around,
+    condition_of,
+    subject,
+    written_now,
+)
+from bnncert.results.rows import P_SAFE, Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
 Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows that have come
@@ -71,7 +81,8 @@ def certify(
     def batch(part: slice) -> tuple[list[Result], bool]:
         return _certified(problem[part], chosen, seed, names[part], samples, asked)
 
-    return Results(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, str(asked), P_SAFE, _options(chosen), seed, samples)
+    return Results(*_in_turn(problem, batch, progress), about)
 
 
 def decide(
@@ -101,12 +112,41 @@ def decide(
     names = _named(problem, indices)
     if effort not in (0, 1):
         raise InputError(f"effort is {effort}; choose 0 or 1")
-    quantity(problem.specification)  # which says what is wrong with it, if anything is
+    kind = quantity(problem.specification)  # which says what is wrong with it, if anything is
 
     def batch(part: slice) -> tuple[list[Decision], bool]:
         return _decided(problem[part], effort, names[part]), False
 
-    return Decisions(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, None, kind, {"name": "predictive", "effort": effort})
+    return Decisions(*_in_turn(problem, batch, progress), about)
+
+
+def _options(method: Method) -> dict[str, Any]:
+    """The name of a method and its options."""
+    return {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+
+
+def _about(
+    problem: Problem,
+    at_least: str | None,
+    quantity: str,
+    options: dict[str, Any],
+    seed: int = 0,
+    estimate: int = 0,
+) -> Manifest:
+    """What a folder of these results says of them: posteriors and inputs of Python have no file."""
+    spec = problem.specification
+    asked = Question(
+        (subject(problem.network, problem.posterior, None),),
+        around(spec.region),
+        condition_of(spec),
+        quantity,
+        at_least,
+    )
+    own = {name: value for name, value in options.items() if name != "name"}
+    chosen = Chosen(options["name"], own)
+    device = spec.rows.device.type
+    return written_now(asked, (chosen,), seed=seed, estimate=estimate, device=device, command=False)
 
 
 def _in_turn(
@@ -167,7 +207,7 @@ def _certified(
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
     targets = spec.targets()
-    options = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+    options = _options(method)
     results = []
     for i, outcome in enumerate(outcomes):
         label, predicted = observed[i]
