@@ -73,7 +73,7 @@ def certify(
     from bnncert.importers import load_posterior
     from bnncert.methods import default_method
 
-    threshold = _threshold(at_least)
+    threshold = None if at_least is None else probability(at_least)
     network, weights = load_posterior(posterior)
     run = _Run(
         posterior.name,
@@ -267,13 +267,13 @@ def _both(first: Progress, second: Progress) -> Progress:
     return both
 
 
-def _threshold(text: str | None) -> Decimal | None:
-    """A probability, exactly as it was typed."""
+def probability(text: str) -> Decimal:
+    """A threshold, exactly as it was typed."""
     try:
-        threshold = None if text is None else Decimal(text)
+        threshold = Decimal(text)
     except InvalidOperation:
         threshold = Decimal("nan")
-    if threshold is not None and not (threshold.is_finite() and 0 <= threshold <= 1):
+    if not (threshold.is_finite() and 0 <= threshold <= 1):
         raise InputError(
             f"--at-least {text!r} is not a probability; give a number from 0 to 1, for example 0.95"
         )
