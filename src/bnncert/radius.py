@@ -24,9 +24,9 @@ from bnncert.files.tensors import write_atomically
 from bnncert.methods import Method
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball
-from bnncert.results.answers import answer
+from bnncert.results.answers import Threshold, settled, threshold
 from bnncert.results.folder import RADII, result_folder
-from bnncert.results.rows import Result
+from bnncert.results.rows import Result, Status
 
 HALVINGS = 20  # of the first radius, after which none above 0 is looked for
 PRECISION = 0.01  # of a radius, to which an end is found
@@ -89,16 +89,16 @@ class _Bracket:
     clean: Result | None = field(default=None, repr=False)  # at radius 0
 
     def learn(self, row: Result, at_least: Decimal) -> None:
-        said = answer(row.lower, row.upper, at_least)
+        said = settled(row.lower, row.upper, at_least)
         eps = row.eps
         if eps == 0:
             self.clean = row
-        if said == "unsat":
+        if said is Status.CERTIFIED:
             if self.certified is None or eps > self.certified.eps:
                 self.certified = row
         elif self.not_certified is None or eps < self.not_certified:
             self.not_certified = eps
-        if said == "sat":
+        if said is Status.FALSIFIED:
             if self.falsified is None or eps < self.falsified.eps:
                 self.falsified = row
         else:
@@ -139,7 +139,7 @@ class Radii:
 def certified_radii(
     problem: Problem,
     method: Method,
-    at_least: Decimal,
+    at_least: Threshold,
     *,
     search: Search | None = None,
     seed: int = 0,
@@ -152,6 +152,7 @@ def certified_radii(
     far. An interrupt ends the search, and what is known then is returned.
     """
     search = search or Search()
+    asked_for = threshold(at_least)
     names = list(range(len(problem)) if indices is None else indices)
     if problem.specification.region.norm == "box":
         raise InputError("radii are those of balls; give a ball, not a box")
@@ -161,21 +162,27 @@ def certified_radii(
     interrupted = False
     while asked and not interrupted:
         try:
-            found = certify(_at(problem, asked), method, seed=seed, indices=range(len(asked)))
+            found = certify(
+                _at(problem, asked),
+                method,
+                seed=seed,
+                indices=range(len(asked)),
+                at_least=asked_for,
+            )
         except KeyboardInterrupt:
             interrupted = True
             break
         interrupted = found.interrupted
         for row in found:
             i = asked[row.index][0]
-            brackets[i].learn(replace(row, index=names[i]), at_least)
+            brackets[i].learn(replace(row, index=names[i]), asked_for)
         calls += len(found)
         asked = [(i, eps) for i, one in enumerate(brackets) for eps in sorted(one.wanted(search))]
         if progress is not None:
             progress(len(names) - len({i for i, _ in asked}), calls)
     if interrupted and not any(one.rows() for one in brackets):
         raise KeyboardInterrupt
-    return _radii(names, brackets, at_least, interrupted)
+    return _radii(names, brackets, asked_for, interrupted)
 
 
 def _at(problem: Problem, asked: Iterable[tuple[int, float]]) -> Problem:

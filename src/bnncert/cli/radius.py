@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bnncert.cli.certify import INTERRUPTED, Method, probability
+from bnncert.cli.certify import INTERRUPTED, Method
 from bnncert.cli.options import Device, Posterior, Seed, device_named, takes_method, takes_question
 from bnncert.question import Question
 
@@ -53,21 +53,22 @@ def radius(
     from bnncert.importers import load_posterior
     from bnncert.methods import Concentration, default_method
     from bnncert.radius import Search, certified_radii
+    from bnncert.results.answers import threshold
 
-    threshold = probability(at_least)
+    asked_for = threshold(at_least)
     search = Search(first, largest, close)
     network, weights = load_posterior(posterior)
     weights = weights.to(device_named(device))
     name = method or default_method(weights).name
     if name == Concentration.name:
-        options = {"upper": True, "at_least": float(threshold)} | options
+        options = {"upper": True, "at_least": float(asked_for)} | options
     chosen = method_named(name, options)
     asked = ask(replace(question, eps=(0.0,)), network, weights)
     with _shown(len(asked.indices)) as show:
         found = certified_radii(
             asked.problem,
             chosen,
-            threshold,
+            asked_for,
             search=search,
             seed=seed,
             indices=asked.indices,
