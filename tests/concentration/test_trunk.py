@@ -27,7 +27,7 @@ from bnncert.numerics import batching
 from bnncert.posteriors import LowRankNormal, Normal
 from bnncert.posteriors.base import sample
 from scenarios import gaussian, sample_region, vector
-from trunks import HEADS, asked, head, last_weights, trunk, two_heads
+from trunks import HEADS, asked, head, last_weights, trunk, two_flattened, two_heads
 from truth import assert_below_truth
 
 
@@ -43,11 +43,11 @@ def test_a_form_holds_what_the_trunk_gives(seed: int) -> None:
     network = trunk(seed)
     problem = asked(seed, network, head(seed, network, HEADS[seed % 4]))
     ((node, form),) = traced(problem).forms.items()
-    assert node == len(network.layers) - 1
+    assert node == network.origins[-2]
     points = sample_region(problem.specification.region, 400, torch.Generator().manual_seed(seed))
     gaps = []
     for i in range(len(problem)):
-        held = network.values(problem.posterior.center, points[:, i])[node]
+        held = network.values(problem.posterior.center, points[:, i])[node].flatten(1)
         flat = points[:, i].flatten(1)
         gaps.append((held - flat @ form.matrix[i].mT - form.offset[i]).abs().amax(0))
     off = torch.stack(gaps)
@@ -142,6 +142,20 @@ def test_two_heads_on_different_nodes(seed: int) -> None:
     found = traced(problem)
     assert len(found.forms) == 2
     assert not has_random_head(network, posterior)
+    results = certify(problem, Concentration(effort=0))
+    assert_below_truth(problem, torch.tensor([one.lower for one in results]).double(), seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_heads_that_flatten_the_same_node_see_the_input_through_it(seed: int) -> None:
+    network = two_flattened()
+    generator = torch.Generator().manual_seed(seed)
+    mean = gaussian(network.size, generator=generator)
+    factor = 0.1 * gaussian(36, 2, generator=generator)
+    problem = asked(seed, network, LowRankNormal(mean, torch.zeros_like(mean), factor), eps=0.2)
+    found = traced(problem)
+    assert list(found.forms) == [2]
+    assert sum(step.form is not None for step in found.linear) == 2
     results = certify(problem, Concentration(effort=0))
     assert_below_truth(problem, torch.tensor([one.lower for one in results]).double(), seed)
 

@@ -49,8 +49,10 @@ ALSO = (
 DECIMAL = re.compile(
     r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
 )  # no power that takes for ever
-STATUSES = ("certified", "unverified", "misclassified", "error")
-DECIDED, UNDECIDED = "decided", "undecided"
+CERTIFIED, FALSIFIED, UNDECIDED = "certified", "falsified", "undecided"
+UNVERIFIED, MISCLASSIFIED, FAILED = "unverified", "misclassified", "error"
+STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED, UNVERIFIED, MISCLASSIFIED, FAILED)
+DECIDED = "decided"
 ANSWERS = ("unsat", "sat", "unknown")
 
 
@@ -101,7 +103,24 @@ class Line:
         """Nothing is known of a mean without a certificate, not even that it lies between 0 and
         1."""
         trivial = (self.lower, self.upper) == (0, 1) and self.gap in (None, -1)
-        return trivial and self.quantity != MEAN and self.status not in ("certified", DECIDED)
+        return trivial and self.quantity != MEAN and self.status != DECIDED
+
+    @property
+    def follows(self) -> str:
+        """The status of P_safe that follows from the numbers.
+
+        Lines of old folders know no threshold, or have an answer beside their status: there
+        certified is any lower bound above 0.
+        """
+        if self.status == FAILED:
+            return FAILED
+        if self.label != self.predicted:
+            return MISCLASSIFIED
+        if self.at_least is None or self.answer is not None:
+            return CERTIFIED if self.lower > 0 else UNVERIFIED
+        if Fraction(self.lower) >= self.at_least:
+            return CERTIFIED
+        return FALSIFIED if Fraction(self.upper) < self.at_least else UNDECIDED
 
 
 def read_results(folder: Path) -> list[Any]:
@@ -262,12 +281,10 @@ def _require_consistent(line: Line, outputs: int) -> None:
                 "malformed", f"{name} is {named}, and the network has {outputs} outputs"
             )
     if line.quantity == P_SAFE:
-        wrong = line.label != line.predicted
-        status = "misclassified" if wrong else "certified" if line.lower > 0 else "unverified"
-        _require_equal("status", line.status, status if line.status != "error" else "error")
-    if (line.answer is None) != (line.at_least is None):
-        raise CannotCheck("malformed", "the line has an answer without a threshold, or the reverse")
-    if line.at_least is not None:
+        _require_equal("status", line.status, line.follows)
+    if line.answer is not None:
+        if line.at_least is None:
+            raise CannotCheck("malformed", "the line has an answer without a threshold")
         holds, fails = Fraction(line.lower) >= line.at_least, Fraction(line.upper) < line.at_least
         _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
 
@@ -291,7 +308,7 @@ def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int,
         digest("input", [question.region.x.reshape(shape)]),
     ):  # once it was not flat
         _require_equal("input", line.input, flat)
-    if line.status == "error":
+    if line.status == FAILED:
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
     if line.spec is not None:
         _compare_spec(line.spec, question)

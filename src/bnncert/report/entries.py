@@ -186,7 +186,8 @@ def _facts(
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),
     }
-    asked = {"ε": repr(result.eps)} | (_region(certificate) if certificate else {})
+    asked = {"threshold": f"P_safe ≥ {result.at_least}", "ε": repr(result.eps)}
+    asked |= _region(certificate) if certificate else {}
     found = {
         "method": result.method,
         "bound calls": str(result.bound_calls),
