@@ -148,10 +148,8 @@ def test_rows_in_words() -> None:
 def test_an_opposite_row_in_words() -> None:
     own = header(0, 0.1, 0.5)
     found = own["evidence"]["components"][0]["upper"]
-    found["opposite"] = {
-        "row": 1,
-        "failure": header(0, 0.25, 1.0)["evidence"]["components"][0]["lower"],
-    }
+    failure = header(0, 0.25, 1.0)["evidence"]["components"][0]["lower"]
+    found["opposite"] = {"row": 1, "failure": failure}
     ends = {"c0.point": torch.zeros(2).double(), "rows": torch.tensor([[1.0], [-1.0]])}
     (*_, last) = in_words(Certificate(own, ends))
     assert last.startswith("At the stored counterexample output row 0 fails with probability at")
