@@ -14,6 +14,7 @@ from bnncert.cli import (
     certify,
     check,
     importing,
+    radius,
     reproduce,
     score,
     train,
@@ -79,5 +80,17 @@ def _program(
         raise typer.Exit
 
 
-for group in (certify, check, campaign, train, score, attack, importing, zoo, reproduce, bench):
+for group in (
+    certify,
+    radius,
+    check,
+    campaign,
+    train,
+    score,
+    attack,
+    importing,
+    zoo,
+    reproduce,
+    bench,
+):
     group.register(app)
