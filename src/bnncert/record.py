@@ -37,10 +37,14 @@ def about_data(
     *,
     quantity: str = P_SAFE,
     at_least: Decimal | None = None,
+    searched: bool = False,
 ) -> manifest.Question:
-    """The question about the inputs of a data set called `indices`."""
+    """The question about the inputs of a data set called `indices`.
+
+    searched: radii are looked for, and not asked about.
+    """
     radii = question.eps
-    if not radii and data.eps is not None:
+    if not radii and data.eps is not None and not searched:
         radii = tuple(data.eps[list(indices)].tolist())
     return manifest.Question(
         subjects=tuple(subjects),

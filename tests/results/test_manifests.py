@@ -120,6 +120,35 @@ def test_regressions_and_radii_of_their_own(
     assert found.methods[0].options == {"effort": 1}
 
 
+def test_campaigns_name_every_posterior_and_method(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Merged shards have the manifest of the campaign."""
+    (tmp_path / "c.toml").write_text(
+        'posteriors = ["p.safetensors"]\ninputs = "x.npz"\nselect = "0:2"\neps = 0.01\n'
+        'at_least = 0.9\nmethods = [{name = "concentration", effort = [0, 1]}]\nchunk = 1\n'
+    )
+    for part in ("1/2", "2/2"):
+        shard = tmp_path / part[0]
+        assert run("run", tmp_path / "c.toml", "--shard", part, "--out", shard)[0] == 0
+    assert run("merge", tmp_path / "all", tmp_path / "1", tmp_path / "2")[0] == 0
+    found = manifest_in(tmp_path / "all")
+    assert [subject.name for subject in found.question.subjects] == ["p"]
+    assert found.question.subjects[0].source is not None
+    assert found.question.subjects[0].source.sha256 == sha256(files["p"])
+    assert [method.options["effort"] for method in found.methods] == [0, 1]
+    assert (found.question.at_least, found.question.region) == ("0.9", Around("linf", (0.01,)))
+    assert found.question.inputs is not None
+    assert found.question.inputs.count == 2
+
+
+def test_searched_radii_are_not_listed(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    asked = ["radius", files["p"], "--inputs", files["x"], "--select", "0", "--largest", 0.02]
+    assert run(*asked, "--out", tmp_path / "out")[0] == 0
+    found = manifest_in(tmp_path / "out")
+    assert (found.question.region, found.question.at_least) == (Around("linf"), "0.95")
+
+
 def test_a_property_is_kept_with_its_text(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "robust.vnnlib"
     property_file(path, np.full(4, 0.5), 0.01, 1)

@@ -27,6 +27,7 @@ from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
 from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
+RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
 STATUSES = (
     Status.CERTIFIED,
     Status.FALSIFIED,
@@ -88,6 +89,7 @@ def result_folder(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
+        (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
         (folder / MANIFEST).unlink(missing_ok=True)
         if manifest is not None:
             write_manifest(folder, manifest)
