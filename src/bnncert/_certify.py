@@ -20,6 +20,7 @@ from bnncert.concentration.functional import WORKING_TENSORS
 from bnncert.concentration.predictive import Prediction, predict, quantity
 from bnncert.errors import InputError
 from bnncert.estimate import estimate
+from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.evidence.predictive import MEAN
 from bnncert.methods import Method, default_method
@@ -173,7 +174,7 @@ def _certified(
         label, predicted = observed[i]
         lower, upper = allow(outcome.lower, outcome.upper)
         own = spec[i : i + 1]
-        found = Found(options, outcome.bound_calls, seed)
+        found, by = Found(options, outcome.bound_calls, seed), bound_names(outcome.evidence)
         results.append(
             Result(
                 index=names[i],
@@ -189,6 +190,8 @@ def _certified(
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
+                lower_by=by[0] if lower > 0 else None,
+                upper_by=by[1] if upper < 1 else None,
                 estimate=drawn[i],
                 certificate=_proved(digests, own, lower, upper, outcome, found),
             )

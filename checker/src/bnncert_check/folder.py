@@ -33,11 +33,14 @@ from bnncert_check.verdict import (
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
-# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
+# Of a single rival; with a threshold; which bounds it was; not certified; and what the lines of
+# campaigns have besides.
 ALSO = (
     "target",
     "answer",
     "at_least",
+    "lower_by",
+    "upper_by",
     "estimate",
     "posterior",
     "name",

@@ -78,6 +78,7 @@ class Answer:
 class Result(Answer):
     """An answer with its certificate, if anything is proved.
 
+    lower_by, upper_by: which bounds gave the ends, in a word; None where an end is 0 or 1.
     `estimate` is not certified and enters neither bound.
 
     >>> import torch
@@ -90,6 +91,8 @@ class Result(Answer):
     (<Status.CERTIFIED: 'certified'>, True, 'concentration')
     """
 
+    lower_by: str | None
+    upper_by: str | None
     estimate: Estimate | None
     certificate: Certificate | None
 
