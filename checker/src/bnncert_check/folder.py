@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bnncert_check.certificate import examine
 from bnncert_check.files import digest, read_lines, reading, strict_json
@@ -24,6 +24,7 @@ from bnncert_check.verdict import (
     MEAN,
     P_SAFE,
     SOFTMAX,
+    Bounds,
     CannotCheck,
     Reason,
     Rejected,
@@ -126,6 +127,10 @@ class Line:
         return FALSIFIED if Fraction(self.upper) < self.at_least else UNDECIDED
 
 
+# By index and radius: the accepted bounds, and the question that they answer.
+Accepted: TypeAlias = dict[tuple[int, float], tuple[Bounds, Question]]
+
+
 def read_results(folder: Path) -> list[Any]:
     """The lines as they stand in the file."""
     path = _file(folder)
@@ -172,7 +177,7 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         eps=number(found["eps"], f"eps of {where}", 0.0),
         certificate=optional("certificate", word),
         answer=optional("answer", word, ANSWERS),
-        at_least=optional("at_least", _threshold),
+        at_least=optional("at_least", threshold),
         input=optional("input", word),
         spec=optional("spec", _spec),
         posterior=optional("posterior", word),
@@ -180,7 +185,7 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
     )
 
 
-def _threshold(value: Any, where: str) -> Fraction:
+def threshold(value: Any, where: str) -> Fraction:
     """A probability in decimals, as it was typed."""
     with reading(f"{where} is not a probability in decimals", "malformed"):
         if not DECIMAL.fullmatch(word(value, where)) or not 0 <= (found := Fraction(value)) <= 1:
@@ -224,16 +229,21 @@ def speaks_of(line: Any, model: Model) -> bool:
     return type(named) is not str or named == model.posterior_digest
 
 
-def check_results(folder: Path, lines: list[Any], model: Model) -> Iterator[Verdict]:
-    """One verdict a line about this posterior."""
+def check_results(
+    folder: Path, lines: list[Any], model: Model, accepted: Accepted | None = None
+) -> Iterator[Verdict]:
+    """One verdict a line about this posterior; what is accepted with a certificate is entered."""
     path = _file(folder)
     seen: set[Any] = set()
+    known: Accepted = {} if accepted is None else accepted
     for i, line in enumerate(lines, 1):
         if speaks_of(line, model):
-            yield _check_line(path, i, line, model, seen)
+            yield _check_line(path, i, line, model, seen, known)
 
 
-def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) -> Verdict:
+def _check_line(
+    path: Path, i: int, value: Any, model: Model, seen: set[Any], accepted: Accepted
+) -> Verdict:
     verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
         line = _line(value, f"line {i}", path.name == DECISIONS)
@@ -250,6 +260,7 @@ def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) ->
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
             _compare(line, verdict, question, model.input_shape)
+            accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict

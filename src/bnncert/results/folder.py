@@ -26,6 +26,7 @@ from bnncert.results.answers import AT_LEAST, status
 from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
+RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
 STATUSES = (
     Status.CERTIFIED,
     Status.FALSIFIED,
@@ -84,6 +85,7 @@ def result_folder(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
+        (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
         write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
