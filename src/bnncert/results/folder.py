@@ -22,11 +22,12 @@ from typing import NoReturn
 from bnncert.errors import InputError
 from bnncert.estimate import Estimate
 from bnncert.files.tensors import write_atomically
-from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
+from bnncert.results.rows import REGRESSION, Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
 STATUSES = (Status.CERTIFIED, Status.UNVERIFIED, Status.MISCLASSIFIED, Status.ERROR)
-OPTIONAL = {"target": None, "posterior": None}  # what lines of some folders lack
+# What lines of some folders lack.
+OPTIONAL = dict.fromkeys(("target", "posterior", *REGRESSION))
 
 
 @contextmanager
@@ -90,13 +91,16 @@ class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
     line: its number in the file. posterior: the digest of the posterior, in folders that speak of
-    several.
+    several. output, low and high: as in a `Result`.
     """
 
     certificate: str | None
     posterior: str | None
     estimate: Estimate | None
     line: int
+    output: float | None
+    low: float | None
+    high: float | None
 
 
 def read_results(folder: Path) -> list[StoredResult]:
