@@ -36,6 +36,14 @@ def two_heads() -> Network:
     return Network((3,), layers, ((0,), (1,), (2,), (3,), (4,), (2,), (5, 6)))
 
 
+def two_flattened() -> Network:
+    """Two dense layers on one image, each with a `Flatten` of its own, the second after the first
+    one's noise."""
+    trunk = (Conv2d(2, 2, (2, 2), (2, 2)), Tanh())
+    heads = (Flatten(), Dense(8, 2), Flatten(), Dense(8, 2), Add())
+    return Network(SHAPE, (*trunk, *heads), ((0,), (1,), (2,), (3,), (2,), (5,), (4, 6)))
+
+
 def last_weights(network: Network) -> int:
     return sum(math.prod(shape) for shape in network.parameters_by_layer[-1].values())
 

@@ -151,11 +151,13 @@ def _all_forms(traces: Sequence[Trace], region: Region) -> Forms:
 
 def _forms(traced: Trace, parts: Parts) -> Forms:
     """The vectors among certain nodes that dense layers with random weights read, as functions of
-    the input: all of them or, where no noise is worth it, none."""
+    the input: all of them or, where no noise is worth it, none. Several readers may have flattened
+    the same node, each after the other's noise: it is certain as soon as what they flatten is."""
     network = traced.network
     found: dict[int, bool] = {}
     for k, (means, noise) in enumerate(parts):
         (node, *_) = network.reads[k]
+        node = network.origins[node]
         layer = network.layers[k]
         if isinstance(layer, Dense) and noise.random and node <= len(traced.steps):
             size = math.prod(network.shapes[node]) * math.prod(network.input_shape)
@@ -308,7 +310,8 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     shape = network.shapes[node]
     (h,) = known_boxes([traced.boxes[node]])
     means, noise = parts[k]
-    form = traced.forms.get(node) if noise.random and isinstance(layer, Dense) else None
+    of_input = noise.random and isinstance(layer, Dense)
+    form = traced.forms.get(network.origins[node]) if of_input else None
     mean, bias = weights_and_bias(means)
     if mean is None:  # pooling has no weights
         mean = torch.zeros_like(h.lower[0])

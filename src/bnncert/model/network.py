@@ -160,13 +160,19 @@ class Network:
         return self.shapes[self.reads[k][0]]
 
     @cached_property
+    def origins(self) -> tuple[int, ...]:
+        """For every node the first that holds the same entries in the same order: `Flatten` and
+        `Reshape` give them another shape, no more."""
+        found = [0]
+        for k, layer in enumerate(self.layers):
+            same = isinstance(layer, Flatten | Reshape)
+            found.append(found[self.reads[k][0]] if same else k + 1)
+        return tuple(found)
+
+    @cached_property
     def inputs(self) -> frozenset[int]:
         """The nodes that are the network's input, but for their shape."""
-        found = {0}
-        for k, layer in enumerate(self.layers):
-            if isinstance(layer, Flatten | Reshape) and self.reads[k][0] in found:
-                found.add(k + 1)
-        return frozenset(found)
+        return frozenset(node for node, origin in enumerate(self.origins) if origin == 0)
 
     @property
     def outputs(self) -> int:
