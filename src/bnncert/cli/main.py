@@ -9,6 +9,7 @@ import typer
 
 from bnncert.cli import (
     attack,
+    bench,
     campaign,
     certify,
     check,
@@ -79,5 +80,17 @@ def _program(
         raise typer.Exit
 
 
-for group in (certify, radius, check, campaign, train, score, attack, importing, zoo, reproduce):
+for group in (
+    certify,
+    radius,
+    check,
+    campaign,
+    train,
+    score,
+    attack,
+    importing,
+    zoo,
+    reproduce,
+    bench,
+):
     group.register(app)
