@@ -18,6 +18,7 @@ from bnncert.question import Question
 if TYPE_CHECKING:
     from bnncert._certify import Progress
     from bnncert.model.network import Network
+    from bnncert.model.standardisation import Column
     from bnncert.posteriors.base import Posterior as Weights
     from bnncert.results.rows import Result
 
@@ -142,8 +143,8 @@ def decide(
         decisions = decide_problem(
             asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show)
         )
-    title = f"{posterior.name}, {_radius(question)}, predictive {decisions[0].quantity}"
-    show_decisions(decisions, title)
+    title = f"{posterior.name}, {_asked(question, network)}, predictive {decisions[0].quantity}"
+    show_decisions(decisions, title, _unit(question, network))
     if out:
         print(f"decisions and certificates are in {out}")
     if decisions.interrupted:
@@ -177,7 +178,7 @@ class _Run:
         asked = ask(question, self.network, self.posterior)
         several = len(question.eps) > 1
         results, complete = self._certified([asked.problem], chosen, asked.indices, several)
-        title = f"{self.name}, {_radius(question)}, method {chosen.name}"
+        title = f"{self.name}, {_asked(question, self.network)}, method {chosen.name}"
         show_results(results, title, question.eps)
         return {_query_name(row, several): (row.lower, row.upper) for row in results}, complete
 
@@ -275,9 +276,22 @@ def _both(first: Progress, second: Progress) -> Progress:
     return both
 
 
-def _radius(question: Question) -> str:
+def _asked(question: Question, network: Network) -> str:
+    """The radius, in standard deviations where inputs are standardised, and the tolerance."""
     size = ", ".join(f"{radius:g}" for radius in question.eps) or "of each input"
-    return f"eps {size} ({question.norm})"
+    own = network.standardisation
+    unit = " standard deviations" if own and own.inputs else ""
+    radius = f"eps {size}{unit} ({question.norm})"
+    if question.tolerance is None:
+        return radius
+    column = _unit(question, network)
+    return f"{radius}, tolerance {question.tolerance:g}" + (f" of {column.name}" if column else "")
+
+
+def _unit(question: Question, network: Network) -> Column | None:
+    """What the output that is asked about was measured as, where that is known."""
+    own = network.standardisation
+    return own.outputs[question.output or 0] if own and own.outputs else None
 
 
 def _query_name(result: Result, several_radii: bool) -> str:

@@ -13,7 +13,11 @@ from rich.table import Table
 from bnncert.console import percent
 from bnncert.estimate import Estimate
 from bnncert.importers import Query
+<<<<<<< HEAD
 from bnncert.methods import Concentration
+=======
+from bnncert.model.standardisation import Column
+>>>>>>> main
 from bnncert.results.answers import answer
 from bnncert.results.rows import Decision, Result
 
@@ -31,10 +35,11 @@ def show_results(
     estimated = any(result.estimate for result in results)
     sized = len({result.eps for result in results}) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    regression = any(result.low is not None for result in results)
     names = [
         region,
         *["eps"] * sized,
-        "label",
+        "target" if regression else "label",
         "predicted",
         "status",
         "at least",
@@ -46,8 +51,7 @@ def show_results(
     for r in results[:SHOWN]:
         cells = [
             r.index,
-            _dash(r.label),
-            _dash(r.predicted),
+            *(_regressed(r) if regression else (_dash(r.label), _dash(r.predicted))),
             r.status,
             percent(r.lower),
             percent(r.upper, up=True),
@@ -74,15 +78,21 @@ def show_results(
         )
 
 
-def show_decisions(decisions: Sequence[Decision], title: str) -> None:
-    """A row per decision (the first few): bounds of the mean, and how many are decided."""
+def show_decisions(decisions: Sequence[Decision], title: str, unit: Column | None = None) -> None:
+    """A row per decision (the first few): bounds of the mean, and how many are decided.
+
+    unit: what a mean was measured as.
+    """
+    unit = unit or Column("y")
     softmax = bool(decisions) and decisions[0].quantity == "softmax"
+    regression = any(decision.low is not None for decision in decisions)
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     sized = len({decision.eps for decision in decisions}) > 1
     names = [
         "input",
         *["eps"] * sized,
         *["label"] * softmax,
+        *["target", "predicted"] * regression,
         "status",
         "at least",
         "at most",
@@ -91,11 +101,12 @@ def show_decisions(decisions: Sequence[Decision], title: str) -> None:
     for name in names:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for d in decisions[:SHOWN]:
-        cells = [d.index, *[f"{d.eps:g}"] * sized, *[d.label] * softmax, d.status]
+        cells = [d.index, *[f"{d.eps:g}"] * sized, *[d.label] * softmax]
+        cells += [*(_regressed(d) if regression else ()), d.status]
         ends = (
             [percent(d.lower), percent(d.upper, up=True)]
             if softmax
-            else [f"{d.lower:.6g}", f"{d.upper:.6g}"]
+            else [f"{unit.measured(end):.6g}" for end in (d.lower, d.upper)]
         )
         table.add_row(*map(str, cells), *ends, *([percent(d.gap)] if d.gap is not None else []))
     console = Console()
@@ -177,5 +188,16 @@ def _count(number: int, thing: str) -> str:
     )
 
 
+<<<<<<< HEAD
 def _dash(value: int | str | None) -> str:
+=======
+def _regressed(row: Result | Decision) -> tuple[str, str]:
+    """The target, the middle of the interval asked about, and the output of the mean network."""
+    if row.low is None or row.high is None or row.output is None:
+        return "–", "–"
+    return f"{(row.low + row.high) / 2:.5g}", f"{row.output:.5g}"
+
+
+def _dash(value: int | None) -> str:
+>>>>>>> main
     return "–" if value is None else str(value)
