@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from bnncert_check.files import digest
 from bnncert_check.folder import check_results, read_results
 from checking import NOTHING, Workshop, bundle, families, results
 from scenarios import vector
+
+ENDS = ("lower", "upper")
 
 
 def verdicts(workshop: Workshop, *lines: dict[str, Any]) -> list[Verdict]:
@@ -199,11 +203,34 @@ def test_words_follow_from_numbers(workshop: Workshop) -> None:
     assert line(workshop, answer="unknown", at_least="0.5").code == "result-mismatch"
     assert line(workshop, answer="unsat", at_least="1").code == "result-mismatch"
     assert line(workshop, answer="unsat").code == "malformed"
-    assert line(workshop, at_least="0.5").code == "malformed"
     assert line(workshop, **NOTHING | {"answer": "unknown", "at_least": "0.5"}).status == ACCEPT
     assert (
         line(workshop, **NOTHING | {"answer": "sat", "at_least": "0.5"}).code == "result-mismatch"
     )
+
+
+def test_statuses_follow_from_bounds_and_threshold(workshop: Workshop) -> None:
+    """Certified, falsified, undecided or misclassified, and none of them for another's numbers;
+    the bounds are compared with the decimals of the threshold."""
+    claims = {
+        name: {end: float.fromhex(workshop.read(name)[0]["claim"][end]) for end in ENDS}
+        for name in ("lower", "upper")
+    }
+    lower, upper = claims["lower"]["lower"], claims["upper"]["upper"]
+    refuted = {"certificate": "upper.safetensors", **claims["upper"]}
+    cases = (
+        ({"at_least": str(Decimal(lower))}, "certified"),
+        ({"at_least": str(Decimal(math.nextafter(lower, 1)))}, "undecided"),
+        (refuted | {"at_least": str(Decimal(math.nextafter(upper, 1)))}, "falsified"),
+        (refuted | {"at_least": str(Decimal(upper))}, "undecided"),
+        (NOTHING | {"at_least": "0.95"}, "undecided"),
+        (NOTHING | {"at_least": "0"}, "certified"),
+        (NOTHING | {"at_least": "0", "label": 0, "predicted": None}, "misclassified"),
+    )
+    for said, status in cases:
+        for other in ("certified", "falsified", "undecided", "unverified", "misclassified"):
+            code = None if other == status else "result-mismatch"
+            assert line(workshop, **said | {"status": other}).code == code, (said, other)
 
 
 def test_a_label_needs_a_certificate_about_that_label(workshop: Workshop) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import torch
@@ -27,6 +28,7 @@ from bnncert.model.specification import Specification
 from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
+from bnncert.results.answers import AT_LEAST, Threshold, status, threshold
 from bnncert.results.rows import Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
@@ -40,11 +42,13 @@ def certify(
     seed: int = 0,
     indices: Sequence[int] | None = None,
     samples: int = 0,
+    at_least: Threshold | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Certified bounds of P_safe for every input of the problem, by `default_method` unless a
     method is given.
 
+    at_least: the threshold that statuses speak of: that of the method if it has one, else 0.95.
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
     given. samples: networks to draw for an uncertified estimate beside each result; 0 for none.
 
@@ -59,11 +63,13 @@ def certify(
     """
     chosen = method or default_method(problem.posterior)
     names = _named(problem, indices)
+    own = getattr(chosen, "at_least", None) if at_least is None else at_least
+    asked = threshold(AT_LEAST if own is None else own)
     if not 0 <= seed < 2**31:
         raise InputError(f"seed is {seed}; give a whole number from 0 to {2**31 - 1}")
 
     def batch(part: slice) -> tuple[list[Result], bool]:
-        return _certified(problem[part], chosen, seed, names[part], samples)
+        return _certified(problem[part], chosen, seed, names[part], samples, asked)
 
     return Results(*_in_turn(problem, batch, progress))
 
@@ -148,7 +154,7 @@ def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
 
 
 def _certified(
-    problem: Problem, method: Method, seed: int, names: list[int], samples: int
+    problem: Problem, method: Method, seed: int, names: list[int], samples: int, at_least: Decimal
 ) -> tuple[list[Result], bool]:
     """The results of a batch, and whether its search was interrupted."""
     started = time.perf_counter()
@@ -174,9 +180,10 @@ def _certified(
                 label=label,
                 target=targets[i],
                 predicted=predicted,
-                status=_status(label, predicted, lower),
+                status=status(label, predicted, lower, upper, at_least),
                 lower=lower,
                 upper=upper,
+                at_least=str(at_least),
                 method=method.name,
                 eps=float(own.region.eps[0]),
                 bound_calls=outcome.bound_calls,
@@ -187,12 +194,6 @@ def _certified(
             )
         )
     return results, any(outcome.interrupted for outcome in outcomes)
-
-
-def _status(label: int | None, predicted: int | None, lower: float) -> Status:
-    if label != predicted:
-        return Status.MISCLASSIFIED
-    return Status.CERTIFIED if lower > 0 else Status.UNVERIFIED
 
 
 def _proved(

@@ -47,15 +47,15 @@ WRONG = {
     "no question": (["certify", "p"], "give --inputs and --eps, or --vnnlib"),
     "threshold above 1": (
         ["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", 1.5],
-        "--at-least '1.5' is not",
+        "(at least) '1.5' is not",
     ),
     "threshold nan": (
         ["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "nan"],
-        "--at-least 'nan' is not",
+        "(at least) 'nan' is not",
     ),
     "threshold a word": (
         ["certify", "p", "--inputs", "x", "--eps", 0, "--at-least", "most"],
-        "--at-least 'most'",
+        "(at least) 'most'",
     ),
     "two questions": (
         ["certify", "p", "--inputs", "x", "--vnnlib", "robust"],

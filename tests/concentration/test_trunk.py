@@ -22,7 +22,7 @@ from bnncert.concentration.trace import has_random_head, joined, prefix, trace
 from bnncert.concentration.upper import refute
 from bnncert.layers import Dense, ReLU
 from bnncert.model.network import Network
-from bnncert.model.specification import ball, half_space
+from bnncert.model.specification import ball, half_space, output_interval
 from bnncert.numerics import batching
 from bnncert.posteriors import LowRankNormal, Normal
 from bnncert.posteriors.base import sample
@@ -176,6 +176,21 @@ def test_a_head_at_a_point_is_known_from_both_sides(margin: float) -> None:
     assert found.upper == pytest.approx(true, abs=1e-6)
     assert found.upper >= true
     assert true - (1e-6 if margin > 0 else 0.01) <= found.lower <= true
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.5, 3.0), (-0.1, 0.2)])
+@pytest.mark.parametrize("effort", [0, 2])
+def test_an_interval_at_a_point_is_known_from_both_sides(
+    low: float, high: float, effort: int
+) -> None:
+    """P(low < y < high) of y ~ N(.5, 1): both ends count, and none of them twice."""
+    alone = head_alone(0.5, 1.0)
+    spec = output_interval(alone.specification.region, low, high)
+    problem = Problem(alone.network, alone.posterior, spec)
+    (found,) = certify(problem, Concentration(effort=effort, upper=True))
+    true = float(norm.cdf(high - 0.5) - norm.cdf(low - 0.5))
+    assert found.lower <= true <= found.upper
+    assert found.upper == pytest.approx(true, abs=1e-6)
 
 
 def test_tails_whose_variance_overflows_are_not_known() -> None:

@@ -15,6 +15,7 @@ import torch
 from matplotlib.image import imread
 
 from bnncert import GIE, Concentration
+from bnncert.evidence.certificate import Certificate
 from bnncert.report.evidence import in_words, row_in_words
 from bnncert.report.pictures import as_image, difference, png, shrink, to_pixels, value_range
 from report_folders import header, write_folder
@@ -144,9 +145,18 @@ def test_rows_in_words() -> None:
     assert row_in_words(1, rows) == "output row 1"
 
 
-def test_components_are_told_apart() -> None:
-    from bnncert.evidence.certificate import Certificate
+def test_an_opposite_row_in_words() -> None:
+    own = header(0, 0.1, 0.5)
+    found = own["evidence"]["components"][0]["upper"]
+    failure = header(0, 0.25, 1.0)["evidence"]["components"][0]["lower"]
+    found["opposite"] = {"row": 1, "failure": failure}
+    ends = {"c0.point": torch.zeros(2).double(), "rows": torch.tensor([[1.0], [-1.0]])}
+    (*_, last) = in_words(Certificate(own, ends))
+    assert last.startswith("At the stored counterexample output row 0 fails with probability at")
+    assert last.endswith("and output row 1, its opposite, with probability at least 0.25.")
 
+
+def test_components_are_told_apart() -> None:
     own = header(0, 0.5, 0.9)
     own["evidence"]["components"] *= 2
     points = {f"c{i}.point": torch.zeros(2).double() for i in range(2)}

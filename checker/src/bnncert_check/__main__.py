@@ -12,8 +12,9 @@ from pathlib import Path
 
 from bnncert_check.certificate import check_certificate
 from bnncert_check.files import reading
-from bnncert_check.folder import check_results, read_results, speaks_of
+from bnncert_check.folder import Accepted, check_results, read_results, speaks_of
 from bnncert_check.model import read_model
+from bnncert_check.radii import check_radii, read_radii
 from bnncert_check.verdict import (
     ACCEPT,
     ERROR,
@@ -76,7 +77,10 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
             f"{len(results) - count} results speak of other posteriors and are not checked",
             file=sys.stderr,
         )
-    return list(_with_progress(check_results(target, results, model), count))
+    radii = read_radii(target)
+    accepted: Accepted = {}
+    verdicts = list(_with_progress(check_results(target, results, model, accepted), count))
+    return verdicts + check_radii(target, radii, accepted)
 
 
 def _with_progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:

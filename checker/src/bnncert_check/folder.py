@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bnncert_check.certificate import examine
 from bnncert_check.files import digest, read_lines, reading, strict_json
@@ -24,6 +24,7 @@ from bnncert_check.verdict import (
     MEAN,
     P_SAFE,
     SOFTMAX,
+    Bounds,
     CannotCheck,
     Reason,
     Rejected,
@@ -49,8 +50,10 @@ ALSO = (
 DECIMAL = re.compile(
     r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
 )  # no power that takes for ever
-STATUSES = ("certified", "unverified", "misclassified", "error")
-DECIDED, UNDECIDED = "decided", "undecided"
+CERTIFIED, FALSIFIED, UNDECIDED = "certified", "falsified", "undecided"
+UNVERIFIED, MISCLASSIFIED, FAILED = "unverified", "misclassified", "error"
+STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED, UNVERIFIED, MISCLASSIFIED, FAILED)
+DECIDED = "decided"
 ANSWERS = ("unsat", "sat", "unknown")
 
 
@@ -101,7 +104,28 @@ class Line:
         """Nothing is known of a mean without a certificate, not even that it lies between 0 and
         1."""
         trivial = (self.lower, self.upper) == (0, 1) and self.gap in (None, -1)
-        return trivial and self.quantity != MEAN and self.status not in ("certified", DECIDED)
+        return trivial and self.quantity != MEAN and self.status != DECIDED
+
+    @property
+    def follows(self) -> str:
+        """The status of P_safe that follows from the numbers.
+
+        Lines of old folders know no threshold, or have an answer beside their status: there
+        certified is any lower bound above 0.
+        """
+        if self.status == FAILED:
+            return FAILED
+        if self.label != self.predicted:
+            return MISCLASSIFIED
+        if self.at_least is None or self.answer is not None:
+            return CERTIFIED if self.lower > 0 else UNVERIFIED
+        if Fraction(self.lower) >= self.at_least:
+            return CERTIFIED
+        return FALSIFIED if Fraction(self.upper) < self.at_least else UNDECIDED
+
+
+# By index and radius: the accepted bounds, and the question that they answer.
+Accepted: TypeAlias = dict[tuple[int, float], tuple[Bounds, Question]]
 
 
 def read_results(folder: Path) -> list[Any]:
@@ -150,7 +174,7 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         eps=number(found["eps"], f"eps of {where}", 0.0),
         certificate=optional("certificate", word),
         answer=optional("answer", word, ANSWERS),
-        at_least=optional("at_least", _threshold),
+        at_least=optional("at_least", threshold),
         input=optional("input", word),
         spec=optional("spec", _spec),
         posterior=optional("posterior", word),
@@ -158,7 +182,7 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
     )
 
 
-def _threshold(value: Any, where: str) -> Fraction:
+def threshold(value: Any, where: str) -> Fraction:
     """A probability in decimals, as it was typed."""
     with reading(f"{where} is not a probability in decimals", "malformed"):
         if not DECIMAL.fullmatch(word(value, where)) or not 0 <= (found := Fraction(value)) <= 1:
@@ -202,16 +226,21 @@ def speaks_of(line: Any, model: Model) -> bool:
     return type(named) is not str or named == model.posterior_digest
 
 
-def check_results(folder: Path, lines: list[Any], model: Model) -> Iterator[Verdict]:
-    """One verdict a line about this posterior."""
+def check_results(
+    folder: Path, lines: list[Any], model: Model, accepted: Accepted | None = None
+) -> Iterator[Verdict]:
+    """One verdict a line about this posterior; what is accepted with a certificate is entered."""
     path = _file(folder)
     seen: set[Any] = set()
+    known: Accepted = {} if accepted is None else accepted
     for i, line in enumerate(lines, 1):
         if speaks_of(line, model):
-            yield _check_line(path, i, line, model, seen)
+            yield _check_line(path, i, line, model, seen, known)
 
 
-def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) -> Verdict:
+def _check_line(
+    path: Path, i: int, value: Any, model: Model, seen: set[Any], accepted: Accepted
+) -> Verdict:
     verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
         line = _line(value, f"line {i}", path.name == DECISIONS)
@@ -228,6 +257,7 @@ def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) ->
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
             _compare(line, verdict, question, model.input_shape)
+            accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict
@@ -262,12 +292,10 @@ def _require_consistent(line: Line, outputs: int) -> None:
                 "malformed", f"{name} is {named}, and the network has {outputs} outputs"
             )
     if line.quantity == P_SAFE:
-        wrong = line.label != line.predicted
-        status = "misclassified" if wrong else "certified" if line.lower > 0 else "unverified"
-        _require_equal("status", line.status, status if line.status != "error" else "error")
-    if (line.answer is None) != (line.at_least is None):
-        raise CannotCheck("malformed", "the line has an answer without a threshold, or the reverse")
-    if line.at_least is not None:
+        _require_equal("status", line.status, line.follows)
+    if line.answer is not None:
+        if line.at_least is None:
+            raise CannotCheck("malformed", "the line has an answer without a threshold")
         holds, fails = Fraction(line.lower) >= line.at_least, Fraction(line.upper) < line.at_least
         _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
 
@@ -291,7 +319,7 @@ def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int,
         digest("input", [question.region.x.reshape(shape)]),
     ):  # once it was not flat
         _require_equal("input", line.input, flat)
-    if line.status == "error":
+    if line.status == FAILED:
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
     if line.spec is not None:
         _compare_spec(line.spec, question)

@@ -26,6 +26,7 @@ from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.posteriors.base import Posterior
 from bnncert.question import selection
+from bnncert.results.answers import AT_LEAST
 from bnncert.results.rows import Answer, Status
 from bnncert.version import __version__
 
@@ -234,6 +235,7 @@ class Plan:
             status=Status.ERROR,
             lower=NOTHING[0],
             upper=NOTHING[1],
+            at_least=str(AT_LEAST if self.job.at_least is None else self.job.at_least),
             method=self.job.methods[method].name,
             eps=self.job.eps[item % several],
             bound_calls=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +36,10 @@ Property = Annotated[
 ]
 Threshold = Annotated[
     str | None,
-    typer.Option(help="Ask whether P_safe is at least this; exit code 1 unless it is, everywhere."),
+    typer.Option(
+        help="Threshold for P_safe: exit code 1 unless every input is certified to reach it.",
+        show_default="0.95 for statuses, and no such exit code",
+    ),
 ]
 Draws = Annotated[
     int,
@@ -72,8 +75,9 @@ def certify(
     from bnncert.cli.display import show_answers
     from bnncert.importers import load_posterior
     from bnncert.methods import default_method
+    from bnncert.results.answers import threshold
 
-    threshold = _threshold(at_least)
+    asked = None if at_least is None else threshold(at_least)
     network, weights = load_posterior(posterior)
     run = _Run(
         posterior.name,
@@ -83,6 +87,7 @@ def certify(
         options,
         seed,
         estimate,
+        asked,
         out,
     )
 
@@ -95,13 +100,13 @@ def certify(
     elif question is None:
         raise InputError("nothing is asked; give --inputs and --eps, or --vnnlib")
     else:
-        bounds, complete = run.data_set(question, threshold)
+        bounds, complete = run.data_set(question)
 
     if out:
         print(f"results and certificates are in {out}")
     if not complete:
         raise typer.Exit(INTERRUPTED)
-    if threshold is not None and not show_answers(bounds, threshold):
+    if asked is not None and not show_answers(bounds, asked):
         raise typer.Exit(1)
 
 
@@ -156,17 +161,18 @@ class _Run:
     options: dict[str, Any]
     seed: int
     samples: int
+    at_least: Decimal | None
     out: Path | None
 
-    def data_set(self, question: Question, threshold: Decimal | None) -> tuple[Bounds, bool]:
+    def data_set(self, question: Question) -> tuple[Bounds, bool]:
         """The bounds of every input by name, and whether all inputs have some."""
         from bnncert.ask import ask, method_named
         from bnncert.cli.display import show_results
         from bnncert.methods import Concentration
 
         options = dict(self.options)
-        if threshold is not None and self.method == Concentration.name:
-            options |= {"at_least": float(threshold)}
+        if self.at_least is not None and self.method == Concentration.name:
+            options |= {"at_least": float(self.at_least)}
         chosen = method_named(self.method, options)
         asked = ask(question, self.network, self.posterior)
         several = len(question.eps) > 1
@@ -209,6 +215,7 @@ class _Run:
     ) -> tuple[list[Result], bool]:
         """The results of problems, stored one after the other, and whether all are there."""
         from bnncert._certify import certify as certify_problem
+        from bnncert.results.answers import AT_LEAST
         from bnncert.results.folder import RESULTS
 
         results: list[Result] = []
@@ -224,6 +231,7 @@ class _Run:
                     seed=self.seed,
                     indices=names,
                     samples=self.samples,
+                    at_least=AT_LEAST if self.at_least is None else self.at_least,
                     progress=_both(store, show),
                 )
                 results += found
@@ -265,19 +273,6 @@ def _both(first: Progress, second: Progress) -> Progress:
         second(rows)
 
     return both
-
-
-def _threshold(text: str | None) -> Decimal | None:
-    """A probability, exactly as it was typed."""
-    try:
-        threshold = None if text is None else Decimal(text)
-    except InvalidOperation:
-        threshold = Decimal("nan")
-    if threshold is not None and not (threshold.is_finite() and 0 <= threshold <= 1):
-        raise InputError(
-            f"--at-least {text!r} is not a probability; give a number from 0 to 1, for example 0.95"
-        )
-    return threshold
 
 
 def _radius(question: Question) -> str:

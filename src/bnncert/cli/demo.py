@@ -19,6 +19,7 @@ from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
 from bnncert.results.folder import result_folder
+from bnncert.results.rows import Status
 from bnncert.zoo.recipes import posterior_path, shipped_index
 
 NETWORK = "digits-robust"
@@ -81,7 +82,7 @@ def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
     lower, upper = (
         sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper")
     )
-    certified = sum(result.status == "certified" for result in results)
+    certified = sum(result.status == Status.CERTIFIED for result in results)
     calls = sum(r.bound_calls for r in results)
     seconds = sum(r.seconds for r in results)
     return (

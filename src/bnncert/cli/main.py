@@ -7,7 +7,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from bnncert.cli import attack, campaign, certify, check, importing, reproduce, score, train, zoo
+from bnncert.cli import (
+    attack,
+    bench,
+    campaign,
+    certify,
+    check,
+    importing,
+    radius,
+    reproduce,
+    score,
+    train,
+    zoo,
+)
 from bnncert.errors import InputError
 from bnncert.numerics.memory import keep_freed_memory
 from bnncert.numerics.threads import wait_asleep
@@ -68,5 +80,17 @@ def _program(
         raise typer.Exit
 
 
-for group in (certify, check, campaign, train, score, attack, importing, zoo, reproduce):
+for group in (
+    certify,
+    radius,
+    check,
+    campaign,
+    train,
+    score,
+    attack,
+    importing,
+    zoo,
+    reproduce,
+    bench,
+):
     group.register(app)

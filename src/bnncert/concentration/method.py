@@ -217,7 +217,7 @@ class _Found:
 def _is_broken(refutation: Refutation | None) -> bool:
     """Whether the mean network fails at the point: then a row fails at least as often as not, and
     no lower bound exists."""
-    return refutation is not None and refutation.upper <= 0.5
+    return refutation is not None and refutation.proof.bound >= 0.5
 
 
 def _lower(first: Refutation | None, second: Refutation | None) -> Refutation | None:

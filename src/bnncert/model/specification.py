@@ -233,6 +233,18 @@ class Specification:
         return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets
 
 
+def opposite(rows: Tensor, offsets: Tensor, row: int) -> int | None:
+    """Of rows [R, outputs] and offsets [R] one that is opposite to row c·y + d: -c·y + d', of
+    several the least.
+
+    >>> spec = output_interval(ball(torch.zeros(1, 2).double(), eps=0.1), low=-1.0, high=2.0)
+    >>> opposite(spec.rows[0], spec.offsets[0], 0)
+    1
+    """
+    found = (rows == -rows[row]).all(-1).nonzero().squeeze(-1)
+    return int(found[offsets[found].argmin()]) if len(found) else None
+
+
 def class_robust(
     region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None
 ) -> Specification:

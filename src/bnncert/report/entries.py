@@ -30,7 +30,7 @@ from bnncert.posteriors.independent import Independent
 from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
-from bnncert.results.folder import RESULTS, StoredResult
+from bnncert.results.folder import RADII, RESULTS, StoredResult
 
 CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
@@ -94,7 +94,8 @@ def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[Checker
         return None
     again = "check again: " + check_command(folder)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["certificates"]
+        said = json.loads(path.read_text(encoding="utf-8"))["certificates"]
+        found = [entry for entry in said if f"{RADII}:" not in entry["path"]]
         if len(found) != len(results):
             raise InputError(
                 f"{str(path)!r} holds {len(found)} verdicts for {len(results)} results; {again}"
@@ -186,7 +187,8 @@ def _facts(
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),
     }
-    asked = {"ε": repr(result.eps)} | (_region(certificate) if certificate else {})
+    asked = {"threshold": f"P_safe ≥ {result.at_least}", "ε": repr(result.eps)}
+    asked |= _region(certificate) if certificate else {}
     found = {
         "method": result.method,
         "bound calls": str(result.bound_calls),

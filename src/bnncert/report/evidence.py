@@ -149,7 +149,14 @@ def _parts(proof: Proof) -> int:
 def _upper(upper: Refutation, rows: Tensor) -> str:
     which = row_in_words(upper.row, rows)
     least = f"{upper.proof.bound!r}"
-    return f"At the stored counterexample {which} fails with probability at least {least}."
+    said = f"At the stored counterexample {which} fails with probability at least {least}"
+    if upper.opposite is None:
+        return f"{said}."
+    other = row_in_words(upper.opposite.row, rows)
+    return (
+        f"{said}, and {other}, its opposite, with probability at least "
+        f"{upper.opposite.proof.bound!r}."
+    )
 
 
 WORDS: dict[str, Callable[[Any, Tensors], list[str]]] = {

@@ -37,7 +37,7 @@ BYTES_EACH = 2_900
 THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
 MOST = 20_000  # results on a page that browsers still open
-SETTINGS = ("method", "options", "ε", "norm", "clip", "seed")
+SETTINGS = ("threshold", "method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = (
     "digest of the posterior",
     "digest of the architecture",
@@ -45,14 +45,11 @@ PROVENANCE = (
     "made with",
 )
 MEANING = {
-    "certified": "a lower bound above 0 is proved.",
-    "unverified": (
-        "no lower bound above 0 was proved. This alone does not make the input unsafe; "
-        "an upper bound can."
-    ),
+    "certified": "the lower bound reaches the threshold.",
+    "falsified": "the upper bound stays below the threshold.",
+    "undecided": "the threshold lies between the bounds, which hold all the same.",
     "misclassified": (
-        "the network at the posterior’s centre is wrong on the clean input. "
-        "Counts as nothing proved."
+        "the network at the posterior’s centre is wrong on the clean input; the bounds hold."
     ),
     "error": "the computation failed. Nothing is known.",
 }

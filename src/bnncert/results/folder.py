@@ -13,20 +13,30 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bnncert.errors import InputError
 from bnncert.estimate import Estimate
 from bnncert.files.tensors import write_atomically
+from bnncert.results.answers import AT_LEAST, status
 from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
-STATUSES = (Status.CERTIFIED, Status.UNVERIFIED, Status.MISCLASSIFIED, Status.ERROR)
-OPTIONAL = {"target": None, "posterior": None}  # what lines of some folders lack
+RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
+STATUSES = (
+    Status.CERTIFIED,
+    Status.FALSIFIED,
+    Status.UNDECIDED,
+    Status.MISCLASSIFIED,
+    Status.ERROR,
+)
+OLD_STATUSES = ("certified", "unverified", "misclassified")  # a lower bound above 0, or none
+# What lines of some folders lack; old statuses spoke of no threshold.
+OPTIONAL = {"target": None, "posterior": None, "at_least": str(AT_LEAST)}
 
 
 @contextmanager
@@ -75,6 +85,7 @@ def result_folder(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
+        (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
         write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -131,14 +142,27 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         given = OPTIONAL | found | {"line": number}
         drawn = _estimate(found["estimate"]) if "estimate" in found else None
         values = {name: column.read(given) for name, column in columns(StoredResult).items()}
-        if values["status"] not in STATUSES:
-            raise ValueError(f"status is {values['status']!r}")
-        values["status"] = Status(values["status"])
-        return _checked(StoredResult(**values, estimate=drawn))
+        _require_bounds(values)
+        # Lines of old folders have words of their own; an `answer` stood beside those of campaigns.
+        old = "at_least" not in found or "answer" in found
+        values["status"] = _status(values, old)
+        return StoredResult(**values, estimate=drawn)
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"line {number} of {path!r} is malformed ({error}); certify again"
         ) from error
+
+
+def _status(values: Mapping[str, Any], old: bool) -> Status:
+    """The status that follows from the numbers, which a line must say, unless it is an old one."""
+    said = values["status"]
+    if said == Status.ERROR:
+        return Status.ERROR
+    bounds = values["lower"], values["upper"]
+    follows = status(values["label"], values["predicted"], *bounds, values["at_least"])
+    if said != follows and not (old and said in OLD_STATUSES):
+        raise ValueError(f"status is {said!r}, from the numbers follows {str(follows)!r}")
+    return follows
 
 
 def _estimate(found: object) -> Estimate:
@@ -152,12 +176,12 @@ def _estimate(found: object) -> Estimate:
     return drawn
 
 
-def _checked(result: StoredResult) -> StoredResult:
-    if not 0 <= result.lower <= result.upper <= 1:
-        raise ValueError(f"lower is {result.lower!r} and upper {result.upper!r}")
-    if not all(value >= 0 and math.isfinite(value) for value in (result.eps, result.seconds)):
-        raise ValueError(f"eps is {result.eps!r} and seconds {result.seconds!r}")
-    return result
+def _require_bounds(values: Mapping[str, Any]) -> None:
+    lower, upper, eps, seconds = (values[name] for name in ("lower", "upper", "eps", "seconds"))
+    if not 0 <= lower <= upper <= 1:
+        raise ValueError(f"lower is {lower!r} and upper {upper!r}")
+    if not all(value >= 0 and math.isfinite(value) for value in (eps, seconds)):
+        raise ValueError(f"eps is {eps!r} and seconds {seconds!r}")
 
 
 def _refuse(name: str) -> NoReturn:

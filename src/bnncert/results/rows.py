@@ -18,16 +18,18 @@ P_SAFE = "P_safe"
 class Status(StrEnum):
     """What is known of an input; `sentence` says it to a person.
 
+    The threshold is what P_safe was asked to reach: `at_least` of the answer.
+
     >>> Status("certified").sentence
-    'a lower bound above 0 is proved'
+    'P_safe is proved to reach the threshold'
     """
 
     CERTIFIED = "certified"
-    UNVERIFIED = "unverified"
+    FALSIFIED = "falsified"
+    UNDECIDED = "undecided"
     MISCLASSIFIED = "misclassified"
     ERROR = "error"
     DECIDED = "decided"
-    UNDECIDED = "undecided"
 
     @property
     def sentence(self) -> str:
@@ -35,16 +37,16 @@ class Status(StrEnum):
 
 
 SENTENCES = {
-    Status.CERTIFIED: "a lower bound above 0 is proved",
-    Status.UNVERIFIED: (
-        "no lower bound above 0 was found; try --effort 3, another method or a smaller eps"
+    Status.CERTIFIED: "P_safe is proved to reach the threshold",
+    Status.FALSIFIED: "P_safe is proved to stay below the threshold",
+    Status.UNDECIDED: (
+        "the bounds settle it neither way; more effort, another method or a smaller eps may"
     ),
     Status.MISCLASSIFIED: (
-        "the central network is wrong at the clean input, which counts as nothing proved"
+        "the central network is wrong at the clean input, whatever the bounds say"
     ),
     Status.ERROR: "nothing is known: the computation failed",
     Status.DECIDED: "the averaged network keeps its answer on the whole region",
-    Status.UNDECIDED: "the bounds do not show that the averaged network keeps its answer",
 }
 
 
@@ -53,7 +55,8 @@ class Answer:
     """One input's answer: lower <= P_safe <= upper, certified.
 
     target: the only rival class that was asked about, where there are others; else None. lower and
-    upper are 0 and 1 when nothing is known.
+    upper are 0 and 1 when nothing is known. at_least: the threshold that the status speaks of, in
+    decimals.
     """
 
     index: int
@@ -63,6 +66,7 @@ class Answer:
     status: Status
     lower: float
     upper: float
+    at_least: str
     method: str
     eps: float
     bound_calls: int
