@@ -34,13 +34,9 @@ from bnncert_check.verdict import (
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
-<<<<<<< HEAD
+OF_REGRESSIONS = ("output", "low", "high")
 # Of a single rival; with a threshold; which bounds it was; not certified; and what the lines of
 # campaigns have besides.
-=======
-OF_REGRESSIONS = ("output", "low", "high")
-# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
->>>>>>> main
 ALSO = (
     "target",
     "answer",

@@ -13,11 +13,8 @@ from rich.table import Table
 from bnncert.console import percent
 from bnncert.estimate import Estimate
 from bnncert.importers import Query
-<<<<<<< HEAD
 from bnncert.methods import Concentration
-=======
 from bnncert.model.standardisation import Column
->>>>>>> main
 from bnncert.results.answers import answer
 from bnncert.results.rows import Decision, Result
 
@@ -188,9 +185,6 @@ def _count(number: int, thing: str) -> str:
     )
 
 
-<<<<<<< HEAD
-def _dash(value: int | str | None) -> str:
-=======
 def _regressed(row: Result | Decision) -> tuple[str, str]:
     """The target, the middle of the interval asked about, and the output of the mean network."""
     if row.low is None or row.high is None or row.output is None:
@@ -198,6 +192,5 @@ def _regressed(row: Result | Decision) -> tuple[str, str]:
     return f"{(row.low + row.high) / 2:.5g}", f"{row.output:.5g}"
 
 
-def _dash(value: int | None) -> str:
->>>>>>> main
+def _dash(value: int | str | None) -> str:
     return "–" if value is None else str(value)

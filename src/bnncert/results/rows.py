@@ -79,14 +79,10 @@ class Answer:
 class Result(Answer):
     """An answer with its certificate, if anything is proved.
 
-<<<<<<< HEAD
     lower_by, upper_by: which bounds gave the ends, in a word; None where an end is 0 or 1.
-    `estimate` is not certified and enters neither bound.
-=======
     `estimate` is not certified and enters neither bound. Of a regression, `output` is what the
     central network gives at the clean input, and `low` and `high` the ends of the interval that was
     asked about, in the units that the targets were measured in.
->>>>>>> main
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp
