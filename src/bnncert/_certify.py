@@ -21,11 +21,13 @@ from bnncert.concentration.functional import WORKING_TENSORS
 from bnncert.concentration.predictive import Prediction, predict, quantity
 from bnncert.errors import InputError
 from bnncert.estimate import estimate
+from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.evidence.predictive import MEAN
 from bnncert.methods import Method, default_method
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification
+from bnncert.model.specification import Specification, interval_of
+from bnncert.model.standardisation import Column
 from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
@@ -193,6 +195,26 @@ def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
     return list(zip(labels, problem.predictions().tolist(), strict=True))
 
 
+def _asked_of_outputs(problem: Problem, spec: Specification) -> list[dict[str, float]]:
+    """Of inputs asked about an interval: what the central network gives, and the interval's ends,
+    both as the target was measured; nothing of the others. spec: the problem's, on the CPU."""
+    if spec.labels is not None:
+        return [{}] * len(problem)
+    found = [interval_of(*pair) for pair in zip(spec.rows, spec.offsets, strict=True)]
+    center = problem.network.forward(problem.posterior.center, problem.specification.region.center)
+    own = problem.network.standardisation
+    facts: list[dict[str, float]] = []
+    for outputs, interval in zip(center.tolist(), found, strict=True):
+        if interval is None:
+            facts.append({})
+            continue
+        output, low, high = interval
+        column = own.outputs[output] if own and own.outputs else Column("y")
+        ends = {"output": outputs[output], "low": low, "high": high}
+        facts.append({name: column.measured(value) for name, value in ends.items()})
+    return facts
+
+
 def _certified(
     problem: Problem, method: Method, seed: int, names: list[int], samples: int, at_least: Decimal
 ) -> tuple[list[Result], bool]:
@@ -207,13 +229,14 @@ def _certified(
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
     targets = spec.targets()
+    asked = _asked_of_outputs(problem, spec)
     options = _options(method)
     results = []
     for i, outcome in enumerate(outcomes):
         label, predicted = observed[i]
         lower, upper = allow(outcome.lower, outcome.upper)
         own = spec[i : i + 1]
-        found = Found(options, outcome.bound_calls, seed)
+        found, by = Found(options, outcome.bound_calls, seed), bound_names(outcome.evidence)
         results.append(
             Result(
                 index=names[i],
@@ -229,8 +252,11 @@ def _certified(
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
+                lower_by=by[0] if lower > 0 else None,
+                upper_by=by[1] if upper < 1 else None,
                 estimate=drawn[i],
                 certificate=_proved(digests, own, lower, upper, outcome, found),
+                **asked[i],
             )
         )
     return results, any(outcome.interrupted for outcome in outcomes)
@@ -258,6 +284,7 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
     seconds = (time.perf_counter() - started) / max(1, len(problem))
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
+    asked = _asked_of_outputs(problem, spec)
     found = Found({"name": "predictive", "effort": effort})
     decisions = []
     for i, prediction in enumerate(predictions):
@@ -281,6 +308,7 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
                 eps=float(own.region.eps[0]),
                 seconds=seconds,
                 certificate=certificate,
+                **asked[i],
             )
         )
     return decisions

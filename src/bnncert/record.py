@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 from bnncert.data import Dataset, named
-from bnncert.data.names import NAMES, Names, read_names
+from bnncert.data.names import Names, names_of, read_names
 from bnncert.errors import InputError
 from bnncert.files.digest import digest
 from bnncert.importers import Query
 from bnncert.methods import Method
 from bnncert.model.network import Network
+from bnncert.model.standardisation import Column, Standardisation
 from bnncert.question import Question
 from bnncert.results import manifest
 from bnncert.results.manifest import (
@@ -67,7 +68,7 @@ def _inputs(question: Question, data: Dataset, count: int) -> Inputs:
 def condition_asked(question: Question) -> ClassKept | OutputWithin:
     if question.tolerance is None:
         return ClassKept(question.target)
-    return OutputWithin(0, float(question.tolerance))
+    return OutputWithin(question.output or 0, float(question.tolerance))
 
 
 def about_property(
@@ -79,21 +80,38 @@ def about_property(
     return manifest.Question(tuple(subjects), Around("box"), asked, at_least=str(at_least))
 
 
-def names_for(path: Path | None, network: Network, data: str = "") -> Names:
-    """From a file, which must fit the network, or of a data set, where they fit."""
+def names_for(path: Path | None, network: Network, data: Dataset | None = None) -> Names:
+    """From a file, which must fit the network, else as the posterior or the data set knows them.
+
+    What they were measured as, where the posterior knows it, stays.
+    """
     inputs, outputs = math.prod(network.input_shape), network.outputs
-    if path is None:
-        return NAMES.get(data, Names()).fitting(inputs, outputs)
-    found = read_names(path)
-    for kind, count, names in (
-        ("features", inputs, found.features),
-        ("outputs", outputs, found.outputs),
-    ):
-        if names and len(names) != count:
-            raise InputError(
-                f"names {str(path)!r} has {len(names)} {kind}, the network {count}; name each"
-            )
-    return found
+    own = network.standardisation or Standardisation()
+    given = Names() if path is None else read_names(path)
+    known = Names() if data is None else names_of(data)
+    return Names(
+        _called("features", path, given.features, own.inputs, known.features, inputs),
+        _called("outputs", path, given.outputs, own.outputs, known.outputs, outputs),
+    )
+
+
+def _called(
+    kind: str,
+    path: Path | None,
+    given: tuple[Column, ...],
+    own: tuple[Column, ...],
+    known: tuple[Column, ...],
+    count: int,
+) -> tuple[Column, ...]:
+    if given and len(given) != count:
+        raise InputError(
+            f"names {str(path)!r} has {len(given)} {kind}, the network {count}; name each"
+        )
+    if given and own:
+        return tuple(
+            replace(column, name=each.name) for column, each in zip(own, given, strict=True)
+        )
+    return given or own or (known if len(known) == count else ())
 
 
 def methods_asked(methods: Sequence[Method]) -> tuple[manifest.Chosen, ...]:

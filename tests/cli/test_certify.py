@@ -111,7 +111,7 @@ def test_upper_bounds_and_estimates_have_their_own_fields(
 
 def test_regression_and_targets(run: Run, files: dict[str, Path]) -> None:
     base = ["certify", files["p"], "--eps", 0.001, "--select", "0,3"]
-    assert run(*base, "--inputs", files["targets"], "--tolerance", 5)[0] == 0
+    assert run(*base, "--inputs", files["targets"], "--tolerance", 5, "--output", 1)[0] == 0
     label = int(np.load(files["x"])["y"][0])
     assert run(*base[:-1], "0", "--inputs", files["x"], "--target", (label + 1) % 3)[0] == 0
 

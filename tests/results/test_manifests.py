@@ -24,8 +24,11 @@ from bnncert import (
     output_interval,
     save_posterior,
 )
+from bnncert.data import Dataset
 from bnncert.model.box import Box
+from bnncert.model.network import Network
 from bnncert.model.specification import explicit_box
+from bnncert.model.standardisation import Column, Standardisation
 from bnncert.posteriors import Normal
 from bnncert.record import names_for
 from bnncert.results.manifest import (
@@ -97,7 +100,8 @@ def test_certify_says_what_was_asked(run: Run, files: dict[str, Path], tmp_path:
     assert (question.quantity, question.at_least) == ("P_safe", "0.9")
     assert [method.name for method in found.methods] == ["concentration"]
     assert found.methods[0].options["at_least"] == 0.9
-    assert (found.seed, found.features, found.outputs[1]) == (7, ("a", "b", "c", "d"), "left")
+    assert [column.name for column in found.features] == ["a", "b", "c", "d"]
+    assert (found.seed, found.outputs[1]) == (7, Column("left"))
     assert {"bnncert", "python", "torch", "numpy", "scipy"} == set(found.versions)
     assert {"platform", "cpu"} == set(found.machine)
     assert found.command is not None
@@ -253,7 +257,21 @@ def test_names_that_do_not_fit_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_data_sets_have_names() -> None:
-    assert names_for(None, mlp(784, 10), "fashion-mnist").outputs[7] == "sneaker"
-    assert names_for(None, mlp(13, 1), "boston").features[5] == "RM"
-    assert names_for(None, mlp(12, 1), "boston").features == ()
+    def data(name: str, *names: str) -> Dataset:
+        return Dataset(name, torch.zeros(1, 1).double(), None, image=False, names=names)
+
+    assert names_for(None, mlp(784, 10), data("fashion-mnist")).outputs[7] == Column("sneaker")
+    assert names_for(None, mlp(13, 1), data("boston")).features[5] == Column("RM")
+    assert names_for(None, mlp(12, 1), data("boston")).features == ()
+    assert names_for(None, mlp(2, 1), data("a table", "size", "age")).features[1] == Column("age")
     assert names_for(None, mlp(4, 3)).outputs == ()
+
+
+def test_what_the_posterior_measured_keeps_its_units(tmp_path: Path) -> None:
+    own = Standardisation((Column("size", 5.0, 2.0),), (Column("price", 1.0, 3.0),))
+    network = Network((1,), mlp(1, 1).layers, standardisation=own)
+    assert names_for(None, network).features == own.inputs
+    path = tmp_path / "names.toml"
+    path.write_text('features = ["floor space"]')
+    found = names_for(path, network)
+    assert (found.features, found.outputs) == ((Column("floor space", 5.0, 2.0),), own.outputs)

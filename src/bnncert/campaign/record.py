@@ -24,7 +24,7 @@ def recorded(plan: Plan, device: str) -> Manifest:
         for each in plan.subjects
     ]
     at_least = AT_LEAST if job.at_least is None else job.at_least
-    names = names_for(None, plan.subjects[0].network, question.inputs)
+    names = names_for(None, plan.subjects[0].network, plan.data)
     return written_now(
         about_data(question, plan.data, plan.indices, subjects, at_least=at_least),
         methods_asked(job.methods),

@@ -26,7 +26,9 @@ from bnncert.question import Question
 
 if TYPE_CHECKING:
     from bnncert._certify import Progress
+    from bnncert.data import Dataset
     from bnncert.model.network import Network
+    from bnncert.model.standardisation import Column
     from bnncert.posteriors.base import Posterior as Weights
     from bnncert.results.manifest import Manifest
     from bnncert.results.rows import Result
@@ -157,10 +159,10 @@ def decide(
     several = len(question.eps) > 1
     manifest = None
     if out:
-        called = names_for(names, network, question.inputs)
+        called = names_for(names, network, asked.data)
         manifest = written_now(
             about_data(
-                question,
+                asked.question,
                 asked.data,
                 asked.indices,
                 [subject(network, weights, posterior)],
@@ -178,8 +180,8 @@ def decide(
         decisions = decide_problem(
             asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show)
         )
-    title = f"{posterior.name}, {_radius(question)}, predictive {decisions[0].quantity}"
-    show_decisions(decisions, title)
+    title = f"{posterior.name}, {_asked(question, network)}, predictive {decisions[0].quantity}"
+    show_decisions(decisions, title, _unit(question, network))
     if out:
         print(f"decisions and certificates are in {out}")
     if decisions.interrupted:
@@ -215,12 +217,12 @@ class _Run:
         chosen = method_named(self.method, options)
         asked = ask(question, self.network, self.posterior)
         several = len(question.eps) > 1
-        about = partial(about_data, question, asked.data, asked.indices)
-        manifest = self._manifest(about, chosen, question.inputs)
+        about = partial(about_data, asked.question, asked.data, asked.indices)
+        manifest = self._manifest(about, chosen, asked.data)
         results, complete = self._certified(
             [asked.problem], chosen, asked.indices, manifest, several
         )
-        title = f"{self.path.name}, {_radius(question)}, method {chosen.name}"
+        title = f"{self.path.name}, {_asked(question, self.network)}, method {chosen.name}"
         show_results(results, title, question.eps)
         return {_query_name(row, several): (row.lower, row.upper) for row in results}, complete
 
@@ -255,7 +257,7 @@ class _Run:
         show_query(path.name, query, bounds[path.name])
         return bounds, True
 
-    def _manifest(self, about: Any, method: Any, data: str = "") -> Manifest | None:
+    def _manifest(self, about: Any, method: Any, data: Dataset | None = None) -> Manifest | None:
         """What results folders say of this run; about: makes the question of posteriors."""
         from bnncert.record import methods_asked, names_for
         from bnncert.results.answers import AT_LEAST
@@ -345,9 +347,22 @@ def _both(first: Progress, second: Progress) -> Progress:
     return both
 
 
-def _radius(question: Question) -> str:
+def _asked(question: Question, network: Network) -> str:
+    """The radius, in standard deviations where inputs are standardised, and the tolerance."""
     size = ", ".join(f"{radius:g}" for radius in question.eps) or "of each input"
-    return f"eps {size} ({question.norm})"
+    own = network.standardisation
+    unit = " standard deviations" if own and own.inputs else ""
+    radius = f"eps {size}{unit} ({question.norm})"
+    if question.tolerance is None:
+        return radius
+    column = _unit(question, network)
+    return f"{radius}, tolerance {question.tolerance:g}" + (f" of {column.name}" if column else "")
+
+
+def _unit(question: Question, network: Network) -> Column | None:
+    """What the output that is asked about was measured as, where that is known."""
+    own = network.standardisation
+    return own.outputs[question.output or 0] if own and own.outputs else None
 
 
 def _query_name(result: Result, several_radii: bool) -> str:

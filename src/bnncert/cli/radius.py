@@ -90,14 +90,14 @@ def radius(
     show_radii(found, title)
     if out:
         about = about_data(
-            question,
+            replace(asked.question, eps=()),
             asked.data,
             asked.indices,
             [subject(network, weights, posterior)],
             at_least=asked_for,
             searched=True,
         )
-        called = names_for(names, network, question.inputs)
+        called = names_for(names, network, asked.data)
         manifest = written_now(
             about,
             methods_asked([chosen]),

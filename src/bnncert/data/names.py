@@ -9,27 +9,23 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from bnncert.data.dataset import Dataset
 from bnncert.errors import InputError
+from bnncert.model.standardisation import Column
 
 
 @dataclass(frozen=True)
 class Names:
     """Of the coordinates of an input, in order, and of classes or outputs; none where unknown."""
 
-    features: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-
-    def fitting(self, inputs: int, outputs: int) -> Names:
-        """The names of a network with so many inputs and outputs; none where they are not as
-        many."""
-        return Names(
-            self.features if len(self.features) == inputs else (),
-            self.outputs if len(self.outputs) == outputs else (),
-        )
+    features: tuple[Column, ...] = ()
+    outputs: tuple[Column, ...] = ()
 
 
 def _named(features: str = "", outputs: str = "") -> Names:
-    return Names(tuple(features.split()), tuple(filter(None, outputs.split(", "))))
+    return Names(
+        tuple(map(Column, features.split())), tuple(map(Column, filter(None, outputs.split(", "))))
+    )
 
 
 NAMES = {
@@ -47,6 +43,13 @@ NAMES = {
 }
 
 
+def names_of(data: Dataset) -> Names:
+    """Of a table its own, else those of a data set that is known."""
+    if data.names:
+        return Names(tuple(map(Column, data.names)), tuple(map(Column, data.targets)))
+    return NAMES.get(data.name, Names())
+
+
 def read_names(path: Path) -> Names:
     """A TOML file with `features` and `outputs` (or classes), both lists of text, or one of them.
 
@@ -55,7 +58,7 @@ def read_names(path: Path) -> Names:
     ...     path = Path(folder, "names.toml")
     ...     _ = path.write_text('features = ["distance", "angle"]')
     ...     read_names(path).features
-    ('distance', 'angle')
+    (Column(name='distance', mean=0.0, std=1.0), Column(name='angle', mean=0.0, std=1.0))
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -73,4 +76,4 @@ def read_names(path: Path) -> Names:
             raise InputError(
                 f"names {str(path)!r}: {key!r} is not a list of texts; correct it there"
             )
-    return Names(*(tuple(found.get(key, ())) for key in ("features", "outputs")))
+    return Names(*(tuple(map(Column, found.get(key, ()))) for key in ("features", "outputs")))

@@ -24,7 +24,7 @@ from bnncert.estimate import Estimate
 from bnncert.files.tensors import write_atomically
 from bnncert.results.answers import AT_LEAST, status
 from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
-from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
+from bnncert.results.rows import REGRESSION, Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
 RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
@@ -37,7 +37,10 @@ STATUSES = (
 )
 OLD_STATUSES = ("certified", "unverified", "misclassified")  # a lower bound above 0, or none
 # What lines of some folders lack; old statuses spoke of no threshold.
-OPTIONAL = {"target": None, "posterior": None, "at_least": str(AT_LEAST)}
+OPTIONAL = {
+    **dict.fromkeys(("target", "posterior", *REGRESSION)),
+    "at_least": str(AT_LEAST),
+}
 
 
 @contextmanager
@@ -108,13 +111,16 @@ class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
     line: its number in the file. posterior: the digest of the posterior, in folders that speak of
-    several.
+    several. output, low and high: as in a `Result`.
     """
 
     certificate: str | None
     posterior: str | None
     estimate: Estimate | None
     line: int
+    output: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def read_results(folder: Path) -> list[StoredResult]:

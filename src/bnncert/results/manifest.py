@@ -26,6 +26,7 @@ from bnncert.errors import InputError
 from bnncert.files.tensors import write_atomically
 from bnncert.model.network import Network
 from bnncert.model.specification import Region, Specification
+from bnncert.model.standardisation import Column
 from bnncert.posteriors.base import Posterior
 from bnncert.results.rows import P_SAFE
 from bnncert.version import __version__
@@ -89,15 +90,11 @@ class ClassKept:
 
 @dataclass(frozen=True)
 class OutputWithin:
-    """An output stays within `tolerance` of the target, both as they were measured.
-
-    scale: the standard deviation that the network's numbers are given in, 1 where they are taken as
-    they are. tolerance: none where every input has an interval of its own.
-    """
+    """An output stays within `tolerance` of the target, in the network's own numbers; none where
+    every input has an interval of its own."""
 
     output: int
     tolerance: float | None
-    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -164,17 +161,17 @@ class Question:
 class Manifest:
     """The question, how it was answered, and where.
 
-    command: of the program; none from Python. features, outputs: names of coordinates and of
-    outputs or classes, where they are known. estimate: networks drawn for estimates, which are not
-    certified.
+    command: of the program; none from Python. features, outputs: coordinates and outputs or
+    classes by name, where they are known, with the mean and the standard deviation that they are
+    given in. estimate: networks drawn for estimates, which are not certified.
     """
 
     question: Question
     methods: tuple[Chosen, ...]
     seed: int
     estimate: int
-    features: tuple[str, ...]
-    outputs: tuple[str, ...]
+    features: tuple[Column, ...]
+    outputs: tuple[Column, ...]
     versions: Mapping[str, str]
     machine: Mapping[str, str]
     date: str
@@ -191,8 +188,8 @@ def written_now(
     *,
     seed: int = 0,
     estimate: int = 0,
-    features: tuple[str, ...] = (),
-    outputs: tuple[str, ...] = (),
+    features: tuple[Column, ...] = (),
+    outputs: tuple[Column, ...] = (),
     device: str = "cpu",
     command: bool = True,
 ) -> Manifest:
@@ -292,12 +289,11 @@ def read_manifest(folder: Path) -> Manifest | None:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
             raise ValueError(f"it is not of schema {SCHEMA}")
-        manifest = _read(Manifest, found)
+        manifest: Manifest = _read(Manifest, found)
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(
             f"{str(path)!r} is not a manifest ({error}); certify again, or remove it"
         ) from error
-    assert isinstance(manifest, Manifest)
     return manifest
 
 
