@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +21,7 @@ from bnncert.concentration.functional import WORKING_TENSORS
 from bnncert.concentration.predictive import Prediction, predict, quantity
 from bnncert.errors import InputError
 from bnncert.estimate import estimate
+from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.evidence.predictive import MEAN
 from bnncert.methods import Method, default_method, method_of
@@ -30,8 +32,17 @@ from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
 from bnncert.results.answers import AT_LEAST, Threshold, status, threshold
+from bnncert.results.manifest import (
+    Chosen,
+    Manifest,
+    Question,
+    around,
+    condition_of,
+    subject,
+    written_now,
+)
 from bnncert.results.notebook import notebook_progress
-from bnncert.results.rows import Decision, Result, Status
+from bnncert.results.rows import P_SAFE, Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
 Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows that have come
@@ -73,7 +84,8 @@ def certify(
     def batch(part: slice) -> tuple[list[Result], bool]:
         return _certified(problem[part], chosen, seed, names[part], samples, asked)
 
-    return Results(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, str(asked), P_SAFE, _options(chosen), seed, samples)
+    return Results(*_in_turn(problem, batch, progress), about)
 
 
 def decide(
@@ -103,12 +115,41 @@ def decide(
     names = _named(problem, indices)
     if effort not in (0, 1):
         raise InputError(f"effort is {effort}; choose 0 or 1")
-    quantity(problem.specification)  # which says what is wrong with it, if anything is
+    kind = quantity(problem.specification)  # which says what is wrong with it, if anything is
 
     def batch(part: slice) -> tuple[list[Decision], bool]:
         return _decided(problem[part], effort, names[part]), False
 
-    return Decisions(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, None, kind, {"name": "predictive", "effort": effort})
+    return Decisions(*_in_turn(problem, batch, progress), about)
+
+
+def _options(method: Method) -> dict[str, Any]:
+    """The name of a method and its options."""
+    return {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+
+
+def _about(
+    problem: Problem,
+    at_least: str | None,
+    quantity: str,
+    options: dict[str, Any],
+    seed: int = 0,
+    estimate: int = 0,
+) -> Manifest:
+    """What a folder of these results says of them: posteriors and inputs of Python have no file."""
+    spec = problem.specification
+    asked = Question(
+        (subject(problem.network, problem.posterior, None),),
+        around(spec.region),
+        condition_of(spec),
+        quantity,
+        at_least,
+    )
+    own = {name: value for name, value in options.items() if name != "name"}
+    chosen = Chosen(options["name"], own)
+    device = spec.rows.device.type
+    return written_now(asked, (chosen,), seed=seed, estimate=estimate, device=device, command=False)
 
 
 def _in_turn(
@@ -190,13 +231,13 @@ def _certified(
     spec = problem.specification.to("cpu")
     targets = spec.targets()
     asked = _asked_of_outputs(problem, spec)
-    options = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+    options = _options(method)
     results = []
     for i, outcome in enumerate(outcomes):
         label, predicted = observed[i]
         lower, upper = allow(outcome.lower, outcome.upper)
         own = spec[i : i + 1]
-        found = Found(options, outcome.bound_calls, seed)
+        found, by = Found(options, outcome.bound_calls, seed), bound_names(outcome.evidence)
         results.append(
             Result(
                 index=names[i],
@@ -212,6 +253,8 @@ def _certified(
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
+                lower_by=by[0] if lower > 0 else None,
+                upper_by=by[1] if upper < 1 else None,
                 estimate=drawn[i],
                 certificate=_proved(digests, own, lower, upper, outcome, found),
                 **asked[i],

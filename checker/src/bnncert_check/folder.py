@@ -35,11 +35,14 @@ RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of pre
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
 OF_REGRESSIONS = ("output", "low", "high")
-# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
+# Of a single rival; with a threshold; which bounds it was; not certified; and what the lines of
+# campaigns have besides.
 ALSO = (
     "target",
     "answer",
     "at_least",
+    "lower_by",
+    "upper_by",
     "estimate",
     "posterior",
     "name",

@@ -14,7 +14,7 @@ from bnncert.console import percent
 from bnncert.estimate import Estimate
 from bnncert.hints import hints
 from bnncert.importers import Query
-from bnncert.methods import Method
+from bnncert.methods import Concentration, Method
 from bnncert.model.problem import Problem
 from bnncert.model.standardisation import Column
 from bnncert.results.answers import answer
@@ -26,7 +26,11 @@ SHOWN = 25  # rows of the table; all of them are in results.jsonl
 def show_results(
     results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input"
 ) -> None:
-    """A row per result (the first few) and the summary, one for each of several radii."""
+    """A row per result (the first few) and the summary, one for each of several radii.
+
+    The method that chooses between bounds says which it took, the others how often they called one.
+    """
+    chosen = any(result.method == Concentration.name for result in results)
     estimated = any(result.estimate for result in results)
     sized = len({result.eps for result in results}) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
@@ -39,7 +43,7 @@ def show_results(
         "status",
         "at least",
         "at most",
-        "calls",
+        "by" if chosen else "calls",
     ]
     for name in names + ["estimate*"] * estimated:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
@@ -50,9 +54,10 @@ def show_results(
             r.status,
             percent(r.lower),
             percent(r.upper, up=True),
+            _by(r) if chosen else r.bound_calls,
         ]
         cells[1:1] = [f"{r.eps:g}"] * sized
-        table.add_row(*map(str, cells), str(r.bound_calls), *[_interval(r.estimate)] * estimated)
+        table.add_row(*map(str, cells), *[_interval(r.estimate)] * estimated)
     console = Console()
     console.print(table)
     if len(results) > SHOWN:
@@ -167,6 +172,13 @@ def summary(results: Sequence[Result], region: str = "input") -> str:
     return f"mean P_safe {interval} over {_count(len(results), region)} ({counts}); {seconds:.1f} s"
 
 
+def _by(result: Result) -> str:
+    """Which bounds gave the lower end and the upper one."""
+    if result.lower_by == result.upper_by:
+        return _dash(result.lower_by)
+    return f"{_dash(result.lower_by)}/{_dash(result.upper_by)}"
+
+
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
@@ -188,5 +200,5 @@ def _regressed(row: Result | Decision) -> tuple[str, str]:
     return f"{(row.low + row.high) / 2:.5g}", f"{row.output:.5g}"
 
 
-def _dash(value: int | None) -> str:
+def _dash(value: int | str | None) -> str:
     return "–" if value is None else str(value)

@@ -81,6 +81,7 @@ class Answer:
 class Result(Answer):
     """An answer with its certificate, if anything is proved.
 
+    lower_by, upper_by: which bounds gave the ends, in a word; None where an end is 0 or 1.
     `estimate` is not certified and enters neither bound. Of a regression, `output` is what the
     central network gives at the clean input, and `low` and `high` the ends of the interval that was
     asked about, in the units that the targets were measured in.
@@ -95,6 +96,8 @@ class Result(Answer):
     (<Status.CERTIFIED: 'certified'>, True, 'concentration')
     """
 
+    lower_by: str | None
+    upper_by: str | None
     estimate: Estimate | None
     certificate: Certificate | None
     output: float | None = None
