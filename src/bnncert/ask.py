@@ -23,10 +23,16 @@ from bnncert.question import Question, closest, require_kind, selection
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A question with its data read: the problem, and what its inputs are called."""
+    """A question with its data read: the problem, what its inputs are called, and all of the data
+    that they are from.
+
+    question: in the network's own numbers, as problem and data are.
+    """
 
     problem: Problem
     indices: list[int]
+    question: Question
+    data: Dataset
 
 
 def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
@@ -44,7 +50,8 @@ def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
         eps = data.eps[indices]
     spec = specification(question, network, x, y, eps, data.image)
     names = [index for index in indices for _ in question.eps or (None,)]
-    return Asked(Problem(network, posterior, spec.to(posterior.center.device)), names)
+    problem = Problem(network, posterior, spec.to(posterior.center.device))
+    return Asked(problem, names, question, data)
 
 
 def as_the_network_sees(question: Question, network: Network) -> tuple[Question, Dataset]:

@@ -45,7 +45,11 @@ def test_certify_writes_results_and_certificates(
         if row["lower"] > 0:
             header = read_certificate(out / row["certificate"]).header
             assert float.fromhex(header["claim"]["lower"]) == row["lower"]
-    assert sorted(path.name for path in out.iterdir()) == ["certificates", "results.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "certificates",
+        "manifest.json",
+        "results.jsonl",
+    ]
     assert not list(tmp_path.glob("new/.*"))
 
 

@@ -60,6 +60,7 @@ class Subject:
     path: Path
     network: Network
     posterior: str  # digest
+    family: str
     size: int
 
     @cached_property
@@ -98,10 +99,11 @@ class Missing:
 class Plan:
     """Subjects x inputs x eps, and the question asked of each.
 
-    Inputs are x [N, *shape], y [N], called `indices`.
+    Inputs are x [N, *shape], y [N] of `data`, called `indices`.
     """
 
     subjects: tuple[Subject, ...]
+    data: Dataset
     indices: tuple[int, ...]
     x: Tensor
     y: Tensor
@@ -265,12 +267,12 @@ def make_plan(campaign: Campaign) -> Plan:
         except InputError as error:
             raise InputError(f"posterior {name!r}: {error}") from error
     subjects = [
-        Subject(name, path.resolve(), network, posterior.digest, posterior.size)
+        Subject(name, path.resolve(), network, posterior.digest, posterior.family, posterior.size)
         for name, path, network, posterior in loaded
     ]
     if len({subject.digest for subject in subjects}) < len(subjects):
         raise InputError("two posteriors of the campaign are the same; name each once")
-    return Plan(tuple(subjects), tuple(indices), x, y, job, campaign.chunk, repeated)
+    return Plan(tuple(subjects), data, tuple(indices), x, y, job, campaign.chunk, repeated)
 
 
 def _seen(question: Question, networks: Sequence[Network]) -> tuple[Question, Dataset]:

@@ -18,6 +18,14 @@ Posterior = Annotated[Path, typer.Argument(help="Posterior file: .safetensors (n
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")]
 
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML file with features = [...] and outputs = [...]: names for the report.",
+        show_default="those of the data set, if it has some",
+    ),
+]
+
 INPUTS = (
     "Data set (digits, diabetes, boston, mnist, fashion-mnist, cifar10), .npz file with x and, if "
     "known, y and eps, or .csv whose last column is y."

@@ -23,6 +23,7 @@ from bnncert.errors import InputError
 from bnncert.estimate import Estimate
 from bnncert.files.tensors import write_atomically
 from bnncert.results.answers import AT_LEAST, status
+from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
 from bnncert.results.rows import REGRESSION, Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
@@ -44,13 +45,16 @@ OPTIONAL = {
 
 @contextmanager
 def result_folder(
-    folder: Path, several_radii: bool = False, name: str = RESULTS
+    folder: Path,
+    several_radii: bool = False,
+    name: str = RESULTS,
+    manifest: Manifest | None = None,
 ) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
     """Gives a function that stores results, or decisions.
 
     The folder changes only when the block ends well. Earlier results there are replaced; a folder
     that holds anything else is refused. several_radii: an input comes once for each of several
-    radii, and certificates are named after both.
+    radii, and certificates are named after both. manifest: what they are about.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -89,6 +93,9 @@ def result_folder(
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
         (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
+        (folder / MANIFEST).unlink(missing_ok=True)
+        if manifest is not None:
+            write_manifest(folder, manifest)
         write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
