@@ -103,6 +103,9 @@ REJECTIONS = {
     "certificate-missing": "a result claims something and has no certificate",
     "result-mismatch": "a line of results contradicts its certificate or itself",
     "result-repeated": "two lines of results are about one thing, or name one certificate",
+    "manifest-mismatch": (
+        "a line of results or its certificate answers another question than the manifest states"
+    ),
     "radius-not-proved": (
         "no accepted certificate settles the threshold at a radius that is named, or the two of an "
         "input ask different questions"

@@ -34,6 +34,7 @@ from bnncert.report.entries import (
     Entry,
     check_command,
     read_entry,
+    read_statement,
     read_verdicts,
 )
 from bnncert.report.pictures import data_uri, shrink
@@ -243,6 +244,7 @@ def _context(
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
         "estimated": any(result.estimate for result in results),
         "check": counted_verdicts(entries),
+        "checker_words": read_statement(folder),
         "check_command": check_command(folder),
         "verdict_words": VERDICTS,
         "rows": [
