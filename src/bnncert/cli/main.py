@@ -13,6 +13,7 @@ from bnncert.cli import (
     certify,
     check,
     importing,
+    mapping,
     radius,
     reproduce,
     score,
@@ -26,7 +27,7 @@ from bnncert.version import __version__
 
 INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 
-RESUMED = ("run", "train", "zoo", "reproduce")  # commands that keep what they have done
+RESUMED = ("run", "map", "train", "zoo", "reproduce")  # commands that keep what they have done
 
 app = typer.Typer(
     add_completion=False,
@@ -79,5 +80,17 @@ def _program(
         raise typer.Exit
 
 
-for group in (certify, radius, check, campaign, train, score, attack, importing, zoo, reproduce):
+for group in (
+    certify,
+    radius,
+    mapping,
+    check,
+    campaign,
+    train,
+    score,
+    attack,
+    importing,
+    zoo,
+    reproduce,
+):
     group.register(app)
