@@ -9,6 +9,7 @@ import typer
 
 from bnncert.cli import (
     attack,
+    bench,
     campaign,
     certify,
     check,
@@ -92,5 +93,6 @@ for group in (
     importing,
     zoo,
     reproduce,
+    bench,
 ):
     group.register(app)

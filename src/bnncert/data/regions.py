@@ -25,10 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnncert.errors import InputError
+from bnncert.errors import InputError, closest
 from bnncert.files.npz import read_arrays
 from bnncert.model.box import Box
-from bnncert.question import closest
 
 KEYS = ("name", "unit", "low", "high", "center", "scale", "smallest")
 RADIUS = "eps"  # of a file of radii
