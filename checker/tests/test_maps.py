@@ -12,10 +12,22 @@ from typing import Any
 import pytest
 import torch
 
-from bnncert import mlp, save_posterior
+from bnncert import (
+    Box,
+    Problem,
+    ball,
+    certify,
+    class_robust,
+    decide,
+    explicit_box,
+    half_space,
+    load_posterior,
+    mlp,
+    save_posterior,
+)
 from bnncert.data.regions import Dimension, OperatingRegion
 from bnncert.map.cells import Cell
-from bnncert.map.condition import parse_condition
+from bnncert.map.condition import Row, parse_condition
 from bnncert.map.folder import question_of, write_map
 from bnncert.map.proving import Prover
 from bnncert.map.run import Budget, Mapping, smallest_sizes
@@ -145,7 +157,8 @@ def cut_outside(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
 
 def swap_certificates(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     del about
-    first, second = [line for line in lines if line["status"] == "certified"][:2]
+    certified = [line for line in lines if line["status"] == "certified" and line["class"] == 0]
+    first, second = certified[:2]
     first["below"], second["below"] = second["below"], first["below"]
 
 
@@ -231,7 +244,7 @@ def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
         about["cuts"].append(about["cuts"][0])
 
     def joined(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
-        about["cuts"][0][4] = about["cuts"][0][3]  # one box for both sides
+        about["cuts"][-1][4] = about["cuts"][-1][3]  # one box for both sides
 
     def apart(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
         about["cuts"].append([10**6, 0, (0.5).hex(), 10**6 + 1, 10**6 + 2])
@@ -261,17 +274,26 @@ def test_disjunctions_need_every_alternative_at_one_point(either: Path, tmp_path
         assert code in codes(either, tmp_path / str(i), with_above(above))
 
 
-def test_alternatives_on_the_whole_cell_do_not_add_up(either: Path, tmp_path: Path) -> None:
-    """Each may fail somewhere while one of them holds everywhere: their upper bounds there say
-    nothing of the disjunction."""
-
-    def change(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-        line = of("falsified", lines)
-        path = line["above"]["certificates"][0]
-        clause = {"clause": 0, "certificates": [path, line["below"][0] or path]}
-        line["above"] = clause
-
-    assert "cell-mismatch" in codes(either, tmp_path, change)
+def test_alternatives_at_different_points_do_not_add_up(either: Path, tmp_path: Path) -> None:
+    """Each may fail somewhere while one of them holds everywhere."""
+    network, posterior = load_posterior(either / "p.safetensors")
+    lines = [json.loads(text) for text in (either / "out" / "cells.jsonl").read_text().splitlines()]
+    low, high = (torch.tensor([of("falsified", lines)[name]]).double() for name in ("low", "high"))
+    points = [low + (high - low) * torch.tensor(p).double() for p in ((0.8, 0.2, 0), (0.2, 0.8, 0))]
+    ((first,), (second,)) = parse_condition(EITHER, 2).clauses[0]
+    for i, (row, x) in enumerate(zip((first, second), points, strict=True)):
+        assert isinstance(row, Row)
+        there = half_space(explicit_box(Box.point(x)), torch.tensor(row.coefficients), -row.offset)
+        method = Concentration(effort=0, upper=True)
+        certificate = certify(Problem(network, posterior, there), method)[0].certificate
+        assert certificate is not None
+        certificate.write(either / "out" / f"own{i}.safetensors")
+    names = ["own0.safetensors", "own1.safetensors"]
+    change = set_line("falsified", above={"clause": 0, "certificates": names})
+    found = [v for v in verdicts(either, tmp_path, change) if v.code == "cell-mismatch"]
+    assert "alternatives are bounded at different points" in found[0].message
+    for name in names:
+        (either / "out" / name).unlink()
 
 
 def test_a_clause_without_a_certificate_supports_nothing(several: Path, tmp_path: Path) -> None:
@@ -284,9 +306,6 @@ def test_a_clause_without_a_certificate_supports_nothing(several: Path, tmp_path
 
 def test_rejected_certificates(predicted: Path, tmp_path: Path) -> None:
     """One that does not hold, one of a mean, and one of a ball."""
-    from bnncert import Box, Problem, ball, certify, class_robust, decide, explicit_box
-    from bnncert.importers import load_posterior
-
     network, posterior = load_posterior(predicted / "p.safetensors")
     x = torch.tensor([[0.9, 0.1, 1.0]]).double()
     robust = class_robust(ball(x, 0.01), [0], 2)
