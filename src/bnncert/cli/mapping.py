@@ -169,12 +169,10 @@ def show_map(found: Map) -> None:
     from bnncert.results.rows import Status
 
     console = Console()
-    table = Table(
-        title=f"{found.text}, P_safe >= {found.at_least}",
-        title_justify="left",
-        box=SIMPLE,
-        padding=(0, 1, 0, 0),
+    console.print(
+        f"{found.text}, P_safe >= {found.at_least}", highlight=False, soft_wrap=True, markup=False
     )
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for name in ("status", "cells", "of the volume"):
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     shares = found.shares()

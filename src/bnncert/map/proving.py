@@ -68,9 +68,11 @@ class Prover:
         """Lower bounds by the quick method."""
         return self._below(cells, seen, self.quick)
 
-    def both(self, cells: Sequence[Cell], seen: Seen) -> list[Bound]:
-        """Lower and upper bounds by the thorough method."""
-        found = self._below(cells, seen, self.thorough)
+    def both(self, cells: Sequence[Cell], seen: Seen, known: Sequence[Bound]) -> list[Bound]:
+        """Lower and upper bounds by the thorough method, after what the quick one knows."""
+        found = list(known)
+        if self.thorough != self.quick:
+            found = self._below(cells, seen, self.thorough)
         for k, clause in enumerate(self.condition.clauses):
             if len(clause) > 1:
                 found = self._above(k, seen, found)

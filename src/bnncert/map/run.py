@@ -145,14 +145,16 @@ class Mapping:
             if self._status(bound) is not Status.CERTIFIED
             and (cuts[i] is None or bool(seen.hopeless[i]))
         ]
-        for i, bound in zip(at_end, self._thoroughly(cells, seen, at_end), strict=True):
+        for i, bound in zip(at_end, self._thoroughly(cells, seen, bounds, at_end), strict=True):
             bounds[i] = bound
+        ended = set(at_end)
 
         entered = _Entered(self.store.chunks)
         for i, (cell, bound) in enumerate(zip(cells, bounds, strict=True)):
             status, where = self._status(bound), cuts[i]
-            # Before its end a cell is bounded from above only where no part may be certified.
-            if status is not Status.UNDECIDED or where is None:
+            # That a cell is falsified is no reason to cut it no further: parts may be certified.
+            known = status is Status.CERTIFIED or (status is Status.FALSIFIED and i in ended)
+            if known or where is None:
                 label = int(seen.labels[i]) if prover.condition.predicted else None
                 entered.know(cell, bound, status, label)
                 self._count(cell, status)
@@ -178,7 +180,9 @@ class Mapping:
         self.store.add(entered.chunk, bundle, entered.lines, cuts, born)
         return children
 
-    def _thoroughly(self, cells: Sequence[Cell], seen: Seen, chosen: list[int]) -> list[Bound]:
+    def _thoroughly(
+        self, cells: Sequence[Cell], seen: Seen, known: Sequence[Bound], chosen: list[int]
+    ) -> list[Bound]:
         if not chosen:
             return []
         index = torch.tensor(chosen)
@@ -188,7 +192,7 @@ class Mapping:
             [[margin[index] for margin in each] for each in seen.margins],
             seen.change[index],
         )
-        return self.prover.both([cells[i] for i in chosen], part)
+        return self.prover.both([cells[i] for i in chosen], part, [known[i] for i in chosen])
 
     def _status(self, bound: Bound) -> Status:
         return settled(bound.lower, bound.upper, self.prover.at_least)
