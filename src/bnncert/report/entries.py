@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.evidence import boxes, concentration
+from bnncert.evidence import boxes
 from bnncert.evidence.certificate import (
     ARCHITECTURE,
     POSTERIOR,
@@ -165,7 +165,7 @@ def read_entry(
     certificate = read_certificate(path)
     try:
         _compare(certificate, result)
-        point = _counterexample(certificate)
+        point = certificate.counterexample
         section = _section(certificate, point, model, result.seed) if model else None
         facts = _facts(result, verdict, certificate)
         return Entry(
@@ -264,20 +264,6 @@ def _inside(folder: Path, name: str) -> Path:
     if not (path.is_file() or path.parent.is_file()):  # itself, or the bundle it lies in
         raise InputError(f"certificate {str(path)!r} is missing; put it back or certify again")
     return path
-
-
-def _counterexample(certificate: Certificate) -> Tensor | None:
-    """The stored point of the heaviest component that has one; boxes have none."""
-    if certificate.kind != concentration.KIND:
-        return None
-    found = concentration.read(certificate.evidence, certificate.tensors)
-    refuted = [part for part in found.components if part.upper is not None]
-    if not refuted:
-        return None
-    heaviest = max(refuted, key=lambda part: part.weight).upper
-    if heaviest is None or heaviest.point.shape != certificate.x.shape:
-        raise ValueError("the counterexample has another shape than the input")
-    return heaviest.point
 
 
 def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:
