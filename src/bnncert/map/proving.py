@@ -95,18 +95,12 @@ class Prover:
 
     def _joined(self, rows: Sequence[Result]) -> Bound:
         lower, _ = jointly([(row.lower, row.upper) for row in rows])
-        alone = [
-            (row.upper, k)
-            for k, (row, clause) in enumerate(zip(rows, self.condition.clauses, strict=True))
-            if len(clause) == 1 and row.upper < 1
-        ]
-        below = tuple(row.certificate for row in rows)
-        if not alone:
-            return Bound(lower, 1.0, below)
-        upper, k = min(alone)
-        certificate = rows[k].certificate
-        assert certificate is not None  # an upper bound below 1 has one
-        return Bound(lower, max(lower, upper), below, (k, (certificate,)))
+        found = Bound(lower, 1.0, tuple(row.certificate for row in rows))
+        for k, (row, clause) in enumerate(zip(rows, self.condition.clauses, strict=True)):
+            if len(clause) == 1 and row.certificate is not None and row.upper < found.upper:
+                above = (k, (row.certificate,))
+                found = replace(found, upper=max(lower, row.upper), above=above)
+        return found
 
     def _above(self, k: int, seen: Seen, found: list[Bound]) -> list[Bound]:
         """By the point where the best alternative of the clause is worst, if it fails there."""
