@@ -128,7 +128,8 @@ def head(network: Network, posterior: Normal) -> Head:
     """The activation and the parameters of a network that has the form."""
     first, between, last = _form(network)
     activation = network.layers[between]
-    assert isinstance(activation, ACTIVATIONS)
+    if not isinstance(activation, ACTIVATIONS):
+        raise TypeError(f"laws are for an activation between dense layers, not for {activation}")
     mean, std = network.split(posterior.mean), network.split(posterior.std)
     (weight, bias, weight_std, bias_std), (out, shift, out_std, shift_std) = (
         (mean[k][0], _bias(mean[k]), std[k][0], _bias(std[k])) for k in (first, last)
