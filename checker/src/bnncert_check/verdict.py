@@ -106,6 +106,8 @@ REJECTIONS = {
     "manifest-mismatch": (
         "a line of results or its certificate answers another question than the manifest states"
     ),
+    "cells-do-not-cover": "the cells of a map leave out a part of its region, or are not its parts",
+    "cell-mismatch": "a certificate of a map is about another cell, or another condition",
     "radius-not-proved": (
         "no accepted certificate settles the threshold at a radius that is named, or the two of an "
         "input ask different questions"
