@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bnncert.cli.options import Device, device_named
+from bnncert.errors import InputError
+
 if TYPE_CHECKING:
     from bnncert.bench.recipes import Recipe
 
@@ -27,6 +30,8 @@ def register(app: typer.Typer) -> None:
     )
     bench.command("list")(bench_list)
     bench.command("make")(bench_make)
+    bench.command("run")(bench_run)
+    bench.command("score")(bench_score)
     app.add_typer(bench, name="bench")
 
 
@@ -51,6 +56,77 @@ def bench_make(full: Full = False, track: Tracks = None, out: Out = FOLDER) -> N
 
     made = make(at_hand(full, track), out)
     print(f"{len(list((made / 'instances').glob('*.json')))} instances are in {made}")
+
+
+def bench_run(
+    full: Full = False,
+    track: Tracks = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="Only this tool of ours; may be given several times.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(help="A program to enter instead: it is given an instance's JSON file."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What the program is called.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Instances that are worked on at once.")] = 1,
+    device: Device = "cpu",
+    out: Out = FOLDER,
+) -> None:
+    """Ask tools about the instances, and have their certificates checked.
+
+    Without --tool and --command all of ours are asked. Interrupted runs go on: what has been
+    answered is not asked again.
+    """
+    from bnncert.bench.entrants import Own, command_line
+    from bnncert.bench.runs import run
+    from bnncert.bench.suite import make, read_suite
+    from bnncert.bench.tools import TOOLS
+    from bnncert.console import progress
+
+    if command is None and name is not None:
+        raise InputError("--name is for a --command; leave it out")
+    if command is not None and tool:
+        raise InputError("--command is entered instead of tools of ours; leave --tool out")
+    entrants = (
+        [Own(each, device_named(device)) for each in tool or TOOLS]
+        if command is None
+        else [command_line(command, name)]
+    )
+    chosen = at_hand(full, track)
+    make(chosen, out)
+    asked = {recipe.name for recipe in chosen}
+    instances = [instance for instance in read_suite(out) if instance.name in asked]
+    with progress("asking") as bar:
+        task = bar.add_task("asking", total=len(entrants) * len(instances), note="")
+        run(out, instances, entrants, workers, lambda _: bar.advance(task))
+    print(f"the answers are in {out}; their points: bnncert bench score --out {out}")
+
+
+def bench_score(
+    out: Out = FOLDER,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A scores.json of before: exit code 1 where anything has become worse."),
+    ] = None,
+) -> None:
+    """The points of every tool by track, with every wrong answer."""
+    from bnncert.bench.runs import current, read_answers
+    from bnncert.bench.scores import SCORES, losses, score, write_scores
+    from bnncert.bench.suite import read_suite
+    from bnncert.cli.scoreboard import show_scores
+
+    instances = read_suite(out)
+    scores = score(instances, current(read_answers(out), instances))
+    if not scores:
+        raise InputError(f"{str(out)!r} holds no answers to its suite; bnncert bench run first")
+    write_scores(out / SCORES, scores)
+    show_scores(instances, scores)
+    lost = losses(scores, against) if against else []
+    for line in lost:
+        print(line)
+    if lost:
+        raise typer.Exit(1)
 
 
 def at_hand(full: bool, track: list[str] | None) -> list[Recipe]:
