@@ -154,6 +154,7 @@ def description(*layers: Any, **changes: Any) -> Header:
 
 
 DENSE, MIXTURE = {"type": "Dense", "inputs": 1, "outputs": 1, "bias": False}, {"family": "mixture"}
+COLUMN = {"name": "price", "mean": 1.0, "std": 2.0}
 MODELS: dict[str, tuple[Header, str]] = {
     "no network": ({"family": "normal"}, "malformed"),
     "no weights": (description({"type": "ReLU"}), "malformed"),
@@ -185,6 +186,22 @@ MODELS: dict[str, tuple[Header, str]] = {
         description(DENSE, **MIXTURE, weights=["0x1p0"], components=[MIXTURE]),
         "unsupported",
     ),
+    **{
+        f"standardisation {number}": (description(DENSE, standardisation=own), "malformed")
+        for number, own in enumerate(
+            (
+                7,
+                {"inputs": []},
+                {"inputs": [], "outputs": {}},
+                {"inputs": [COLUMN] * 2, "outputs": []},
+                {"inputs": [], "outputs": [COLUMN] * 2},
+                {"inputs": [], "outputs": [COLUMN | {"name": 1}]},
+                {"inputs": [], "outputs": [COLUMN | {"mean": "0"}]},
+                {"inputs": [], "outputs": [COLUMN | {"std": 0.0}]},
+                {"inputs": [COLUMN | {"unit": "m"}], "outputs": [COLUMN]},
+            )
+        )
+    },
     "another schema": (description(DENSE, schema="bnncert-posterior/0"), "unsupported"),
 }
 

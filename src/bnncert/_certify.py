@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -20,16 +21,27 @@ from bnncert.concentration.functional import WORKING_TENSORS
 from bnncert.concentration.predictive import Prediction, predict, quantity
 from bnncert.errors import InputError
 from bnncert.estimate import estimate
+from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.evidence.predictive import MEAN
 from bnncert.methods import Method, default_method
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification
+from bnncert.model.specification import Specification, interval_of
+from bnncert.model.standardisation import Column
 from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
 from bnncert.results.answers import AT_LEAST, Threshold, status, threshold
-from bnncert.results.rows import Decision, Result, Status
+from bnncert.results.manifest import (
+    Chosen,
+    Manifest,
+    Question,
+    around,
+    condition_of,
+    subject,
+    written_now,
+)
+from bnncert.results.rows import P_SAFE, Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
 Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows that have come
@@ -71,7 +83,8 @@ def certify(
     def batch(part: slice) -> tuple[list[Result], bool]:
         return _certified(problem[part], chosen, seed, names[part], samples, asked)
 
-    return Results(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, str(asked), P_SAFE, _options(chosen), seed, samples)
+    return Results(*_in_turn(problem, batch, progress), about)
 
 
 def decide(
@@ -101,12 +114,41 @@ def decide(
     names = _named(problem, indices)
     if effort not in (0, 1):
         raise InputError(f"effort is {effort}; choose 0 or 1")
-    quantity(problem.specification)  # which says what is wrong with it, if anything is
+    kind = quantity(problem.specification)  # which says what is wrong with it, if anything is
 
     def batch(part: slice) -> tuple[list[Decision], bool]:
         return _decided(problem[part], effort, names[part]), False
 
-    return Decisions(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, None, kind, {"name": "predictive", "effort": effort})
+    return Decisions(*_in_turn(problem, batch, progress), about)
+
+
+def _options(method: Method) -> dict[str, Any]:
+    """The name of a method and its options."""
+    return {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+
+
+def _about(
+    problem: Problem,
+    at_least: str | None,
+    quantity: str,
+    options: dict[str, Any],
+    seed: int = 0,
+    estimate: int = 0,
+) -> Manifest:
+    """What a folder of these results says of them: posteriors and inputs of Python have no file."""
+    spec = problem.specification
+    asked = Question(
+        (subject(problem.network, problem.posterior, None),),
+        around(spec.region),
+        condition_of(spec),
+        quantity,
+        at_least,
+    )
+    own = {name: value for name, value in options.items() if name != "name"}
+    chosen = Chosen(options["name"], own)
+    device = spec.rows.device.type
+    return written_now(asked, (chosen,), seed=seed, estimate=estimate, device=device, command=False)
 
 
 def _in_turn(
@@ -153,6 +195,26 @@ def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
     return list(zip(labels, problem.predictions().tolist(), strict=True))
 
 
+def _asked_of_outputs(problem: Problem, spec: Specification) -> list[dict[str, float]]:
+    """Of inputs asked about an interval: what the central network gives, and the interval's ends,
+    both as the target was measured; nothing of the others. spec: the problem's, on the CPU."""
+    if spec.labels is not None:
+        return [{}] * len(problem)
+    found = [interval_of(*pair) for pair in zip(spec.rows, spec.offsets, strict=True)]
+    center = problem.network.forward(problem.posterior.center, problem.specification.region.center)
+    own = problem.network.standardisation
+    facts: list[dict[str, float]] = []
+    for outputs, interval in zip(center.tolist(), found, strict=True):
+        if interval is None:
+            facts.append({})
+            continue
+        output, low, high = interval
+        column = own.outputs[output] if own and own.outputs else Column("y")
+        ends = {"output": outputs[output], "low": low, "high": high}
+        facts.append({name: column.measured(value) for name, value in ends.items()})
+    return facts
+
+
 def _certified(
     problem: Problem, method: Method, seed: int, names: list[int], samples: int, at_least: Decimal
 ) -> tuple[list[Result], bool]:
@@ -167,13 +229,14 @@ def _certified(
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
     targets = spec.targets()
-    options = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+    asked = _asked_of_outputs(problem, spec)
+    options = _options(method)
     results = []
     for i, outcome in enumerate(outcomes):
         label, predicted = observed[i]
         lower, upper = allow(outcome.lower, outcome.upper)
         own = spec[i : i + 1]
-        found = Found(options, outcome.bound_calls, seed)
+        found, by = Found(options, outcome.bound_calls, seed), bound_names(outcome.evidence)
         results.append(
             Result(
                 index=names[i],
@@ -189,8 +252,11 @@ def _certified(
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
+                lower_by=by[0] if lower > 0 else None,
+                upper_by=by[1] if upper < 1 else None,
                 estimate=drawn[i],
                 certificate=_proved(digests, own, lower, upper, outcome, found),
+                **asked[i],
             )
         )
     return results, any(outcome.interrupted for outcome in outcomes)
@@ -218,6 +284,7 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
     seconds = (time.perf_counter() - started) / max(1, len(problem))
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
+    asked = _asked_of_outputs(problem, spec)
     found = Found({"name": "predictive", "effort": effort})
     decisions = []
     for i, prediction in enumerate(predictions):
@@ -241,6 +308,7 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
                 eps=float(own.region.eps[0]),
                 seconds=seconds,
                 certificate=certificate,
+                **asked[i],
             )
         )
     return decisions

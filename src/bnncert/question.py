@@ -74,6 +74,9 @@ class Question:
     tolerance: float | None = option(
         None, "Regression: the output stays within this distance of y.", kinds=(int, float)
     )
+    output: int | None = option(
+        None, "Regression: which output that is, from 0, where there are several.", kinds=(int,)
+    )
 
     def __post_init__(self) -> None:
         wrong = [eps for eps in self.eps if not (math.isfinite(eps) and eps >= 0)]
@@ -88,6 +91,10 @@ class Question:
         if self.tolerance is not None and (self.target is not None or not self.tolerance >= 0):
             raise InputError(
                 f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class"
+            )
+        if self.output is not None and self.tolerance is None:
+            raise InputError(
+                f"output {self.output} is for a regression; give --tolerance, or leave --output out"
             )
 
     def clip_of(self, image: bool) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ two name one certificate.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from bnncert_check.certificate import examine
 from bnncert_check.files import digest, read_lines, reading, strict_json
 from bnncert_check.grammar import exact, listed, members, number, whole, word
-from bnncert_check.model import Model
+from bnncert_check.model import Column, Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import (
     ACCEPT,
@@ -34,11 +34,15 @@ from bnncert_check.verdict import (
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
-# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
+OF_REGRESSIONS = ("output", "low", "high")
+# Of a single rival; with a threshold; which bounds it was; not certified; and what the lines of
+# campaigns have besides.
 ALSO = (
     "target",
     "answer",
     "at_least",
+    "lower_by",
+    "upper_by",
     "estimate",
     "posterior",
     "name",
@@ -46,6 +50,7 @@ ALSO = (
     "reason",
     "input",
     "spec",
+    *OF_REGRESSIONS,
 )
 DECIMAL = re.compile(
     r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
@@ -66,7 +71,7 @@ class Spec:
     clip: tuple[float, float] | None
     label: int | None
     target: int | None
-    interval: tuple[float, float] | None
+    interval: tuple[int, float, float] | None  # and of which output
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Line:
     spec: Spec | None
     posterior: str | None
     method: tuple[str | None, str | None]  # its name and, of campaigns, its options
+    ends: tuple[float | None, float | None]  # of an interval, as targets were measured
 
     def identity(self, model: Model) -> tuple[Any, ...]:
         """What no other line may be about: this posterior, an input, a radius, rivals and a
@@ -148,10 +154,13 @@ def _file(folder: Path) -> Path:
 
 def _line(value: Any, where: str, decisions: bool) -> Line:
     found = (
-        members(value, where, OF_DECISIONS, ())
+        members(value, where, OF_DECISIONS, OF_REGRESSIONS)
         if decisions
         else members(value, where, OF_RESULTS, ALSO)
     )
+
+    if found.get("output") is not None:  # of the mean network: nothing is proved of it
+        number(found["output"], f"output of {where}")
 
     def optional(name: str, read: Any, *arguments: Any) -> Any:
         given = found.get(name)
@@ -179,6 +188,7 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         spec=optional("spec", _spec),
         posterior=optional("posterior", word),
         method=(optional("method", word), optional("config", word)),
+        ends=(optional("low", number), optional("high", number)),
     )
 
 
@@ -196,9 +206,9 @@ def _spec(value: Any, where: str) -> Spec:
         found = strict_json(word(value, where))
     classes = type(found) is dict and "label" in found
     names = ("label", "target") if classes else ("y", "tolerance")
-    found = members(found, where, ("norm", "eps", "clip", *names))
+    found = members(found, where, ("norm", "eps", "clip", *names), () if classes else ("output",))
     norm, eps = word(found["norm"], f"norm of {where}"), exact(found["eps"], f"eps of {where}")
-    clip, interval = None, None
+    clip = None
     if found["clip"] is not None:
         low, high = (
             number(end, f"clip of {where}") for end in listed(found["clip"], f"clip of {where}", 2)
@@ -215,8 +225,8 @@ def _spec(value: Any, where: str) -> Spec:
             None,
         )
     y, tolerance = (exact(found[name], f"{name} of {where}") for name in names)
-    interval = y - tolerance, y + tolerance
-    return Spec(norm, eps, clip, None, None, interval)
+    output = whole(found.get("output", 0), f"output of {where}", 0)
+    return Spec(norm, eps, clip, None, None, (output, y - tolerance, y + tolerance))
 
 
 def speaks_of(line: Any, model: Model) -> bool:
@@ -256,7 +266,7 @@ def _check_line(
         _require_new(_identity(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
-            _compare(line, verdict, question, model.input_shape)
+            _compare(line, verdict, question, model)
             accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
@@ -300,8 +310,9 @@ def _require_consistent(line: Line, outputs: int) -> None:
         _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
 
 
-def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int, ...]) -> None:
+def _compare(line: Line, verdict: Verdict, question: Question, model: Model) -> None:
     """The line must repeat the certificate's claim and question."""
+    shape = model.input_shape
     lower, upper = verdict.claimed or (None, None)
     _require_equal("quantity", line.quantity, verdict.quantity)
     _require_equal("lower", line.lower, lower)
@@ -323,6 +334,20 @@ def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int,
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
     if line.spec is not None:
         _compare_spec(line.spec, question)
+    if line.ends != (None, None):
+        _compare_ends(line.ends, question, model.units)
+
+
+def _compare_ends(
+    said: tuple[float | None, float | None], question: Question, units: Sequence[Column]
+) -> None:
+    """The ends of an interval, which the certificate has in the network's own numbers."""
+    certified: tuple[float, float] | None = None
+    if question.interval is not None:
+        output, low, high = question.interval
+        column = units[output] if units else Column(0.0, 1.0)
+        certified = column.measured(low), column.measured(high)
+    _require_equal("interval", said, certified)
 
 
 def _compare_spec(spec: Spec, question: Question) -> None:
@@ -334,9 +359,7 @@ def _compare_spec(spec: Spec, question: Question) -> None:
     _require_equal("label", spec.label, question.label)
     _require_rivals(spec.label, spec.target, question)
     if spec.interval is not None:
-        rows = [[sign * (i == 0) for i in range(question.rows.shape[1])] for sign in (1.0, -1.0)]
-        _require_equal("rows", rows, question.rows.tolist())
-        _require_equal("interval", [-spec.interval[0], spec.interval[1]], question.offsets.tolist())
+        _require_equal("interval", spec.interval, question.interval)
 
 
 def _require_rivals(label: int | None, target: int | None, question: Question) -> None:

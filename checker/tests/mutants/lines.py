@@ -22,6 +22,7 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
             {"eps": 50.0},
             {"status": "unverified"},
             {"at_least": "0.95"},
+            {"at_least": "0.95", "status": "falsified"},
             {"at_least": "0.8", "status": "undecided"},
             {"at_least": "0.8", "status": "falsified"},
             {"answer": "unsat", "at_least": "0.95"},

@@ -110,7 +110,7 @@ def _campaign(found: dict[str, Any], folder: Path) -> Campaign:
 
 def _question(found: dict[str, Any], folder: Path) -> Question:
     asked = {name: value for name, value in found.items() if name in ASKED}
-    if asked["inputs"].endswith(".npz"):  # a path, which starts at the campaign's folder
+    if asked["inputs"].endswith((".npz", ".csv")):  # a path, which starts at the campaign's folder
         asked["inputs"] = str(folder / asked["inputs"])
     asked["eps"] = _numbers("eps", asked["eps"])
     if not asked["eps"]:

@@ -46,6 +46,7 @@ from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
 NOTICED = 2.0**-30  # relative to an end
+LITTLE = 2.0**-200  # of an end that should be 0: far above what stands for no noise
 LARGEST = 2**21  # entries of an affine form's matrix, of one input
 WORTH = 2.0**-5  # of noise on a box beside the mean
 
@@ -369,7 +370,7 @@ def _better(first: Functional, second: Functional, t: Tensor) -> Functional:
     rounding."""
     wide = t.unsqueeze(-1)
     sure = (first.lipschitz == 0) & first.value.isfinite()
-    least = torch.where(sure, first.value + NOTICED * first.value.abs(), first.value)
+    least = torch.where(sure, first.value + NOTICED * first.value.abs() + LITTLE, first.value)
     better = second.value - wide * second.lipschitz > least - wide * first.lipschitz
     value = torch.where(better, second.value, first.value)
     return Functional(value, torch.where(better, second.lipschitz, first.lipschitz))

@@ -300,6 +300,22 @@ def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
     return Specification(region, rows, torch.full_like(rows[..., 0], -float(bound)))
 
 
+def interval_of(rows: Tensor, offsets: Tensor) -> tuple[int, float, float] | None:
+    """Which output the rows [R, outputs] and offsets [R] hold between which ends, if they do.
+
+    >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
+    >>> spec = output_interval(region, low=-1.0, high=2.0, outputs=3, output=1)
+    >>> interval_of(spec.rows[0], spec.offsets[0])
+    (1, -1.0, 2.0)
+    """
+    if len(rows) != 2 or not torch.equal(rows[0], -rows[1]):
+        return None
+    (chosen,) = rows[0].nonzero(as_tuple=True)
+    if len(chosen) != 1 or float(rows[0, chosen[0]]) != 1:
+        return None
+    return int(chosen[0]), -float(offsets[0]), float(offsets[1])
+
+
 def output_interval(
     region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
 ) -> Specification:

@@ -23,7 +23,8 @@ from bnncert.errors import InputError
 from bnncert.estimate import Estimate
 from bnncert.files.tensors import write_atomically
 from bnncert.results.answers import AT_LEAST, status
-from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
+from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
+from bnncert.results.rows import REGRESSION, Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
 RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
@@ -36,18 +37,24 @@ STATUSES = (
 )
 OLD_STATUSES = ("certified", "unverified", "misclassified")  # a lower bound above 0, or none
 # What lines of some folders lack; old statuses spoke of no threshold.
-OPTIONAL = {"target": None, "posterior": None, "at_least": str(AT_LEAST)}
+OPTIONAL = {
+    **dict.fromkeys(("target", "posterior", *REGRESSION)),
+    "at_least": str(AT_LEAST),
+}
 
 
 @contextmanager
 def result_folder(
-    folder: Path, several_radii: bool = False, name: str = RESULTS
+    folder: Path,
+    several_radii: bool = False,
+    name: str = RESULTS,
+    manifest: Manifest | None = None,
 ) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
     """Gives a function that stores results, or decisions.
 
     The folder changes only when the block ends well. Earlier results there are replaced; a folder
     that holds anything else is refused. several_radii: an input comes once for each of several
-    radii, and certificates are named after both.
+    radii, and certificates are named after both. manifest: what they are about.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -86,6 +93,9 @@ def result_folder(
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
         (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
+        (folder / MANIFEST).unlink(missing_ok=True)
+        if manifest is not None:
+            write_manifest(folder, manifest)
         write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -101,13 +111,16 @@ class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
     line: its number in the file. posterior: the digest of the posterior, in folders that speak of
-    several.
+    several. output, low and high: as in a `Result`.
     """
 
     certificate: str | None
     posterior: str | None
     estimate: Estimate | None
     line: int
+    output: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def read_results(folder: Path) -> list[StoredResult]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from bnncert.errors import InputError
 from bnncert.results.folder import DECISIONS, RESULTS, result_folder
+from bnncert.results.manifest import Manifest
 from bnncert.results.rows import Decision, Result, facts
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ MOST = 20  # rows shown there
 class _Rows(Sequence[Row], Generic[Row]):
     """Rows in the order of the inputs.
 
-    interrupted: somebody ended the work, and some inputs have none.
+    interrupted: somebody ended the work, and some inputs have none. about: makes the manifest of
+    what was asked, at the time of saving.
     """
 
     file: ClassVar[str]  # that `save` writes
 
     rows: tuple[Row, ...]
     interrupted: bool = False
+    about: Callable[[], Manifest] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,7 +84,8 @@ class _Rows(Sequence[Row], Generic[Row]):
         return pandas.DataFrame([facts(row) for row in self.rows])
 
     def save(self, folder: str | Path) -> None:
-        """Write `file` and the certificates, for `bnncert check` and `bnncert report`.
+        """Write `file`, the certificates and the manifest, for `bnncert check` and `bnncert
+        report`.
 
         >>> import torch
         >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -92,10 +96,11 @@ class _Rows(Sequence[Row], Generic[Row]):
         >>> with TemporaryDirectory() as folder:
         ...     certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
         ...     sorted(path.name for path in Path(folder).iterdir())
-        ['certificates', 'results.jsonl']
+        ['certificates', 'manifest.json', 'results.jsonl']
         """
         several = len({row.index for row in self.rows}) < len(self.rows)
-        with result_folder(Path(folder), several, self.file) as store:
+        manifest = None if self.about is None else self.about()
+        with result_folder(Path(folder), several, self.file, manifest) as store:
             store(self.rows)
 
     def _cells(self) -> list[list[str]]:
