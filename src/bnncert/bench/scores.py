@@ -118,6 +118,14 @@ def contradiction(instance: Instance, answer: Answer, others: Iterable[Answer]) 
     return ""
 
 
+def ranked(scores: Sequence[Score]) -> list[tuple[str, list[Score]]]:
+    """Each tool with its scores, in the order of their sums."""
+    own: dict[str, list[Score]] = {}
+    for one in scores:
+        own.setdefault(one.tool, []).append(one)
+    return sorted(own.items(), key=lambda item: -math.fsum(one.points for one in item[1]))
+
+
 def write_scores(path: Path, scores: Sequence[Score]) -> None:
     """A table of tools and instances, which later runs can be compared with.
 

@@ -12,6 +12,8 @@ from bnncert.errors import InputError
 
 if TYPE_CHECKING:
     from bnncert.bench.recipes import Recipe
+    from bnncert.bench.scores import Score
+    from bnncert.bench.suite import Instance
 
 FOLDER = Path("bnncert-bench")
 Full = Annotated[
@@ -32,6 +34,7 @@ def register(app: typer.Typer) -> None:
     bench.command("make")(bench_make)
     bench.command("run")(bench_run)
     bench.command("score")(bench_score)
+    bench.command("report")(bench_report)
     app.add_typer(bench, name="bench")
 
 
@@ -111,15 +114,10 @@ def bench_score(
     ] = None,
 ) -> None:
     """The points of every tool by track, with every wrong answer."""
-    from bnncert.bench.runs import current, read_answers
-    from bnncert.bench.scores import SCORES, losses, score, write_scores
-    from bnncert.bench.suite import read_suite
+    from bnncert.bench.scores import SCORES, losses, write_scores
     from bnncert.cli.scoreboard import show_scores
 
-    instances = read_suite(out)
-    scores = score(instances, current(read_answers(out), instances))
-    if not scores:
-        raise InputError(f"{str(out)!r} holds no answers to its suite; bnncert bench run first")
+    instances, scores = _scored(out)
     write_scores(out / SCORES, scores)
     show_scores(instances, scores)
     lost = losses(scores, against) if against else []
@@ -127,6 +125,26 @@ def bench_score(
         print(line)
     if lost:
         raise typer.Exit(1)
+
+
+def bench_report(out: Out = FOLDER) -> None:
+    """Pages about the scores: all tools, and a page a track."""
+    from bnncert.bench.pages import write_pages
+
+    path = write_pages(out, *_scored(out))
+    print(f"{path}, and a page a track beside it")
+
+
+def _scored(folder: Path) -> tuple[list[Instance], list[Score]]:
+    from bnncert.bench.runs import current, read_answers
+    from bnncert.bench.scores import score
+    from bnncert.bench.suite import read_suite
+
+    instances = read_suite(folder)
+    scores = score(instances, current(read_answers(folder), instances))
+    if not scores:
+        raise InputError(f"{str(folder)!r} holds no answers to its suite; bnncert bench run first")
+    return instances, scores
 
 
 def at_hand(full: bool, track: list[str] | None) -> list[Recipe]:

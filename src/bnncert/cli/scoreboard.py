@@ -9,30 +9,32 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from bnncert.bench.scores import Score
+from bnncert.bench.scores import Score, ranked
 from bnncert.bench.suite import Instance
 
 
 def show_scores(instances: Sequence[Instance], scores: Sequence[Score]) -> None:
-    """A line a tool, the best first; then every wrong answer."""
-    tracks = list(dict.fromkeys(instance.track for instance in instances))
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("tool", no_wrap=True)
-    for name in (*tracks, "points", "wrong", "settled", "accepted", "seconds"):
-        table.add_column(name, justify="right")
-    for tool, own in ranked(scores):
-        points = [_points([one for one in own if one.track == track]) for track in tracks]
-        table.add_row(
+    """Two tables with a line a tool, the best first: totals, tracks; then every wrong answer."""
+    console = Console()
+    tools = ranked(scores)
+    totals = _table("tool", "points", "wrong", "settled", "accepted", "seconds")
+    for tool, own in tools:
+        totals.add_row(
             tool if own[0].certified else f"{tool} *",
-            *points,
             _points(own),
             str(sum(bool(one.wrong) for one in own)),
             str(sum(one.settled for one in own)),
             str(sum(one.accepted for one in own)),
             f"{math.fsum(one.seconds for one in own):.1f}",
         )
-    console = Console()
-    console.print(table)
+    console.print(totals)
+    tracks = list(dict.fromkeys(instance.track for instance in instances))
+    # Five letters of each, so that all of them fit into 80 columns.
+    by_track = _table("points", *(track[:5] for track in tracks))
+    for tool, own in tools:
+        parts = ([one for one in own if one.track == track] for track in tracks)
+        by_track.add_row(tool, *map(_points, parts))
+    console.print(by_track)
     if not all(one.certified for one in scores):
         console.print("* estimates, not certificates", highlight=False)
     print(f"at most {25 * len(instances)} points, 25 for each of {len(instances)} instances")
@@ -41,12 +43,12 @@ def show_scores(instances: Sequence[Instance], scores: Sequence[Score]) -> None:
             print(f"wrong: {one.tool} on {one.instance}: {one.wrong}")
 
 
-def ranked(scores: Sequence[Score]) -> list[tuple[str, list[Score]]]:
-    """Each tool with its scores, in the order of their sums."""
-    own: dict[str, list[Score]] = {}
-    for one in scores:
-        own.setdefault(one.tool, []).append(one)
-    return sorted(own.items(), key=lambda item: -math.fsum(one.points for one in item[1]))
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _points(scores: Sequence[Score]) -> str:

@@ -7,17 +7,13 @@ estimated and what was checked.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from bnncert.console import percent, progress
@@ -26,12 +22,14 @@ from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
 from bnncert.report.cross_section import REACH, SIDE, unit
 from bnncert.report.entries import VERDICTS, Entry, check_command, read_entry, read_verdicts
+from bnncert.report.html import policy, shipped, template
 from bnncert.report.pictures import data_uri, shrink
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
 from bnncert.results.folder import STATUSES, StoredResult, read_results
 from bnncert.version import __version__
 
 PAGE = "report.html"
+PACKAGE = "bnncert.report"
 # Of the page per input, for at least THOUSAND inputs; what does not fit is left out, and said so.
 BYTES_EACH = 2_900
 THUMBNAIL_BYTES_EACH = 1_250  # of these
@@ -121,35 +119,10 @@ def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
 
 def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
     """The page as a function of its figures."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-        "allow_nan": False,
-    }
-    template = environment.from_string(_shipped("report.html.jinja"))
-    style = _shipped("report.css")
-    script = _shipped("report.js")
-    context |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
-    return lambda figures: template.render(context, data=context["data"] | {"figures": figures})
-
-
-def _shipped(name: str) -> str:
-    return (files("bnncert.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Content security: the page's own style, script and pictures, and nothing from elsewhere."""
-    own = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    ]
-    return (
-        f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    own = template(shipped(PACKAGE, "report.html.jinja"))
+    style, script = shipped(PACKAGE, "report.css"), shipped(PACKAGE, "report.js")
+    context |= {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
+    return lambda figures: own.render(context, data=context["data"] | {"figures": figures})
 
 
 def _context(
