@@ -54,6 +54,7 @@ def test_the_width_the_threshold_and_the_certificate_count(instance: Instance) -
         (answer(instance, 0.75, 1.0, verdict=accepted(0.75, 1.0)), 7.5 + 10 + 5),
         (answer(instance, 0.75, 1.0, verdict=accepted(0.7, 1.0)), 7.5 + 10),  # certifies less
         (answer(instance, 0.75, 1.0, verdict=Verdict(False)), 7.5 + 10),
+        (answer(instance, 0.0, 1.0, verdict=accepted(0.0, 1.0)), 0.0),  # certifies nothing
         (answer(instance, 0.0, 1.0, status="timeout"), 0.0),
     ]
     for one, expected in said:

@@ -62,12 +62,12 @@ def run(
     workers: int,
     on_answer: Callable[[Answer], None] = lambda _: None,
 ) -> None:
-    """Ask whoever has not answered yet, with so many workers at once."""
+    """Ask whoever has not answered yet, one entrant after the other, with so many workers."""
     done = {answer.key for answer in read_answers(folder)}
     asked = [
         (entrant, instance)
-        for instance in instances
         for entrant in entrants
+        for instance in instances
         if (entrant.name, instance.name, instance.digest) not in done
     ]
     crew = _Crew(max(1, (os.cpu_count() or 1) // workers))

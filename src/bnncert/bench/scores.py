@@ -91,9 +91,9 @@ def settles(answer: Answer, threshold: Fraction) -> bool:
 
 
 def is_accepted(answer: Answer) -> bool:
-    """Whether the checker accepts a certificate that says as much as the answer."""
+    """Whether the checker accepts a certificate that says as much as the answer, and anything."""
     verdict = answer.verdict
-    if verdict is None or not verdict.accepted:
+    if verdict is None or not verdict.accepted or answer.upper - answer.lower == 1:
         return False
     return verdict.lower >= answer.lower and verdict.upper <= answer.upper
 
@@ -181,4 +181,4 @@ def _reason(answer: Answer) -> str:
         return ""
     if not answer.verdict.accepted:
         return answer.verdict.reason
-    return "" if is_accepted(answer) else "the certificate says less than the answer"
+    return "" if is_accepted(answer) else "the certificate says less than the answer, or nothing"

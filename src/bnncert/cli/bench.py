@@ -72,7 +72,7 @@ def bench_run(
         typer.Option(help="A program to enter instead: it is given an instance's JSON file."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="What the program is called.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Instances that are worked on at once.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Instances that are worked on at once.")] = 2,
     device: Device = "cpu",
     out: Out = FOLDER,
 ) -> None:
