@@ -2,7 +2,7 @@
 
 Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an
 interrupt (Ctrl-C) ends the work, and what is known so far is returned, marked as interrupted. Where
-nothing is, it is raised as ever.
+nothing is, it is raised as ever. In a notebook a line below the cell shows how far it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bnncert.estimate import estimate
 from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.evidence.predictive import MEAN
-from bnncert.methods import Method, default_method
+from bnncert.methods import Method, default_method, method_of
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, interval_of
 from bnncert.model.standardisation import Column
@@ -41,6 +41,7 @@ from bnncert.results.manifest import (
     subject,
     written_now,
 )
+from bnncert.results.notebook import notebook_progress
 from bnncert.results.rows import P_SAFE, Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
@@ -49,7 +50,7 @@ Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows th
 
 def certify(
     problem: Problem,
-    method: Method | None = None,
+    method: Method | str | None = None,
     *,
     seed: int = 0,
     indices: Sequence[int] | None = None,
@@ -58,7 +59,7 @@ def certify(
     progress: Progress | None = None,
 ) -> Results:
     """Certified bounds of P_safe for every input of the problem, by `default_method` unless a
-    method is given.
+    method is given: an object with its options, or the name of one.
 
     at_least: the threshold that statuses speak of: that of the method if it has one, else 0.95.
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
@@ -73,7 +74,7 @@ def certify(
     index  label  predicted     status  lower  upper
         0      -          -  certified      1      1
     """
-    chosen = method or default_method(problem.posterior)
+    chosen = default_method(problem.posterior) if method is None else method_of(method)
     names = _named(problem, indices)
     own = getattr(chosen, "at_least", None) if at_least is None else at_least
     asked = threshold(AT_LEAST if own is None else own)
@@ -156,6 +157,7 @@ def _in_turn(
 ) -> tuple[tuple[Any, ...], bool]:
     """The rows of all batches, and whether the work was interrupted."""
     rows: list[Any] = []
+    show = progress or notebook_progress(len(problem)) or (lambda _: None)
     device = problem.specification.rows.device
     most = widest(problem.network, len(problem.network.layers))
     each = 8 * WORKING_TENSORS * problem.specification.rows.shape[1] * most
@@ -169,8 +171,7 @@ def _in_turn(
                     raise
                 return tuple(rows), True
             rows += found
-            if progress is not None:
-                progress(found)
+            show(found)
             if interrupted:
                 return tuple(rows), True
     return tuple(rows), False

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from bnncert.data import Dataset, inputs_for, seen_by
-from bnncert.errors import InputError
+from bnncert.errors import InputError, closest
 from bnncert.methods import METHODS, Method
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, class_robust, output_interval
 from bnncert.posteriors.base import Posterior
-from bnncert.question import Question, closest, require_kind, selection
+from bnncert.question import Question, require_kind, selection
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ line gives, `kinds` are the types that a campaign file may give. Nothing here ne
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -138,9 +137,3 @@ def require_kind(name: str, value: object, kinds: Sequence[type]) -> None:
     if type(value) not in kinds:  # not isinstance: true is no number
         words = " or ".join(WORDS[kind] for kind in kinds)
         raise InputError(f"{name!r} is {value!r}; give {words}")
-
-
-def closest(name: str, known: Sequence[str]) -> str:
-    """A hint, where the name is nearly one that is known."""
-    near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {near[0]!r}?" if near else ""

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from bnncert import Problem, ball, half_space, mlp
-from bnncert.laws.head import has_form
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import refute_by_laws
 from bnncert.layers import ReLU, Softplus, Tanh
@@ -115,12 +114,6 @@ def test_a_point_is_no_less_safe_than_a_ball() -> None:
     assert found == sorted(found, reverse=True)
     assert found[0] > 0.99
     assert found[-1] < 0.957  # P(β > 0) = .952, and more fail far off
-
-
-def test_what_laws_are_for() -> None:
-    assert has_form(mlp(2, 3, 1))
-    assert not has_form(mlp(2, 1))
-    assert not has_form(mlp(2, 3, 3, 1))
 
 
 def interval(seed: int, eps: float) -> Problem:

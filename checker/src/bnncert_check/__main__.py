@@ -13,6 +13,7 @@ from pathlib import Path
 from bnncert_check.certificate import check_certificate
 from bnncert_check.files import reading
 from bnncert_check.folder import Accepted, check_results, read_results, speaks_of
+from bnncert_check.maps import check_map, count_lines, is_map
 from bnncert_check.model import read_model
 from bnncert_check.radii import check_radii, read_radii
 from bnncert_check.verdict import (
@@ -68,6 +69,8 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
     model = read_model(posterior)
     if not target.is_dir():
         return [check_certificate(target, model)]
+    if is_map(target):
+        return list(_with_progress(check_map(target, model), count_lines(target)))
     results = read_results(target)
     count = sum(speaks_of(result, model) for result in results)
     if not count:
@@ -125,7 +128,8 @@ def main() -> None:
         "target",
         type=Path,
         help=(
-            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl"
+            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl, "
+            "decisions.jsonl or map.json"
         ),
     )
     parser.add_argument(

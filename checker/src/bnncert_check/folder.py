@@ -262,7 +262,7 @@ def _check_line(
                     "certificate-missing", "the line claims something and names no certificate"
                 )
             return verdict
-        certificate = _inside(path.parent, line.certificate)
+        certificate = inside(path.parent, line.certificate)
         _require_new(_identity(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
@@ -287,7 +287,7 @@ def _identity(path: Path) -> tuple[Any, ...]:
         return found.st_dev, found.st_ino, path.name if bundled else None
 
 
-def _inside(folder: Path, path: str) -> Path:
+def inside(folder: Path, path: str) -> Path:
     with reading(f"certificate {path!r} is not a path", "malformed"):
         if not (folder / path).resolve().is_relative_to(folder.resolve()):
             raise CannotCheck("malformed", f"certificate {path!r} is not a path inside the folder")

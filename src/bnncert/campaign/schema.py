@@ -13,9 +13,9 @@ from typing import Any
 
 from bnncert.ask import method_named
 from bnncert.concentration.method import BRANCHING, EFFORTS
-from bnncert.errors import InputError
+from bnncert.errors import InputError, closest
 from bnncert.methods import Concentration, Method
-from bnncert.question import Question, closest, require_kind
+from bnncert.question import Question, require_kind
 from bnncert.results.answers import threshold
 
 ASKED = {field.name: field.metadata.get("kinds", (str,)) for field in dataclasses.fields(Question)}

@@ -207,7 +207,7 @@ class _Run:
     def data_set(self, question: Question) -> tuple[Bounds, bool]:
         """The bounds of every input by name, and whether all inputs have some."""
         from bnncert.ask import ask, method_named
-        from bnncert.cli.display import show_results
+        from bnncert.cli.display import show_hints, show_results
         from bnncert.methods import Concentration
         from bnncert.record import about_data
 
@@ -224,12 +224,13 @@ class _Run:
         )
         title = f"{self.path.name}, {_asked(question, self.network)}, method {chosen.name}"
         show_results(results, title, question.eps)
+        show_hints(asked.problem, chosen, results)
         return {_query_name(row, several): (row.lower, row.upper) for row in results}, complete
 
     def property_file(self, path: Path) -> tuple[Bounds, bool]:
         """The bounds over all boxes of a VNN-LIB file together; nothing is shown of a part."""
         from bnncert.ask import method_named
-        from bnncert.cli.display import show_query, show_results
+        from bnncert.cli.display import show_hints, show_query, show_results
         from bnncert.importers import load_vnnlib
         from bnncert.model.problem import Problem
         from bnncert.record import about_property
@@ -252,6 +253,7 @@ class _Run:
             return {}, False
 
         show_results(results, f"{self.path.name}, {path.name}, method {chosen.name}", region="box")
+        show_hints(problems[0], chosen, results)
         lower, upper = jointly([(row.lower, row.upper) for row in results])
         bounds = {path.name: (lower, upper if query.exact else 1.0)}
         show_query(path.name, query, bounds[path.name])

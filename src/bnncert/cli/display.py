@@ -12,8 +12,10 @@ from rich.table import Table
 
 from bnncert.console import percent
 from bnncert.estimate import Estimate
+from bnncert.hints import hints
 from bnncert.importers import Query
-from bnncert.methods import Concentration
+from bnncert.methods import Concentration, Method
+from bnncert.model.problem import Problem
 from bnncert.model.standardisation import Column
 from bnncert.results.answers import answer
 from bnncert.results.rows import Decision, Result
@@ -73,6 +75,12 @@ def show_results(
             f"* not certified: {drawn.confidence:.0%} confidence, {drawn.samples} networks",
             highlight=False,
         )
+
+
+def show_hints(problem: Problem, method: Method, results: Sequence[Result]) -> None:
+    """A line for each."""
+    for hint in hints(problem, method, results):
+        print(f"hint: {hint}")
 
 
 def show_decisions(decisions: Sequence[Decision], title: str, unit: Column | None = None) -> None:

@@ -110,7 +110,11 @@ class Concentration:
         else:
             proofs = prove(problem, posterior, self.effort)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
-        if self.effort >= LAWS and isinstance(posterior, Normal) and has_form(problem.network):
+        if (
+            self.effort >= LAWS
+            and isinstance(posterior, Normal)
+            and has_form(problem.network, posterior)
+        ):
             found = self._with_laws(problem, posterior, found)
         if self.effort:
             better = improve(problem, posterior, [one.proof for one in found])

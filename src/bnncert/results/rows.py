@@ -9,6 +9,8 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from torch import Tensor
+
 from bnncert.estimate import Estimate
 from bnncert.evidence.certificate import Certificate
 
@@ -101,6 +103,22 @@ class Result(Answer):
     output: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def counterexample(self) -> Tensor | None:
+        """The input of the region at which networks are proved to fail, as the network takes it;
+        None where no upper bound was found (`Concentration(upper=True)` looks for one).
+
+        >>> import torch
+        >>> from bnncert import Concentration, Problem, ball, certify, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> large = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 2.5)
+        >>> problem = Problem(mlp(1, 1), Normal(ones, ones / 10), large)
+        >>> certify(problem, Concentration(upper=True))[0].counterexample
+        tensor([0.9000], dtype=torch.float64)
+        """
+        return self.certificate.counterexample if self.certificate else None
 
 
 @dataclass(frozen=True, eq=False)

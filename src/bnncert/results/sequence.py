@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import pandas
 
 Row = TypeVar("Row", Result, Decision)
-SHOWN = ("index", "label", "predicted", "status", "lower", "upper")  # in a notebook or a prompt
+# In a notebook or a prompt: of classes, and of a regression.
+SHOWN = ("index", "label", "predicted", "status", "lower", "upper")
+REGRESSED = ("index", "low", "high", "output", "status", "lower", "upper")
 MOST = 20  # rows shown there
 
 
@@ -105,10 +107,14 @@ class _Rows(Sequence[Row], Generic[Row]):
 
     def _cells(self) -> list[list[str]]:
         found = [facts(row) for row in self.rows[:MOST]]
-        return [[_said(row[name]) for name in SHOWN] for row in found]
+        return [[_said(row.get(name)) for name in self._shown] for row in found]
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        return REGRESSED if any(row.low is not None for row in self.rows) else SHOWN
 
     def __repr__(self) -> str:
-        table = [list(SHOWN), *self._cells()]
+        table = [list(self._shown), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         said: list[str] = []
         for row in table:
@@ -119,7 +125,7 @@ class _Rows(Sequence[Row], Generic[Row]):
         return "\n".join(said)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in SHOWN)
+        head = "".join(f"<th>{name}</th>" for name in self._shown)
         body = "".join(
             "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._cells()
         )
