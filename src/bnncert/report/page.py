@@ -30,6 +30,7 @@ from bnncert.report.entries import (
     Entry,
     check_command,
     read_entry,
+    read_statement,
     read_verdicts,
 )
 from bnncert.report.html import policy, shipped, template
@@ -216,6 +217,7 @@ def _context(
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
         "estimated": any(result.estimate for result in results),
         "check": counted_verdicts(entries),
+        "checker_words": read_statement(folder),
         "check_command": check_command(folder),
         "verdict_words": VERDICTS,
         "rows": [
