@@ -114,7 +114,7 @@ def _at_points(
     rows = evaluate(traced, negated, {})
     fails = 1 - row_failures(rows, least_std(traced, negated.rows))
     found, row = (fails - 16 * UNIT).clamp(0, 1).max(1)
-    return found, row, proofs_of(traced, found.tolist(), POINT_THRESHOLD)
+    return found, row, proofs_of(traced, found.tolist(), [POINT_THRESHOLD] * len(problem))
 
 
 def counterexamples(
