@@ -103,15 +103,20 @@ def at_radii(*radii: float, **more: Any) -> Callable[[int, dict[str, Any]], dict
     return line
 
 
+def settled(lower: float, upper: float) -> str:
+    return "certified" if lower >= 0.95 else "falsified" if upper < 0.95 else "undecided"
+
+
 def fields(i: int, lower: float, upper: float) -> dict[str, Any]:
     known = lower > 0 or upper < 1
     return {
         "index": 3 * i,
         "label": i % 10,
         "predicted": (i + (i % 4 == 3)) % 10,
-        "status": "misclassified" if i % 4 == 3 else "certified" if lower > 0 else "unverified",
+        "status": "misclassified" if i % 4 == 3 else settled(lower, upper),
         "lower": lower,
         "upper": upper,
+        "at_least": "0.95",
         "method": "concentration",
         "eps": 0.025,
         "bound_calls": 1,

@@ -247,4 +247,5 @@ def bundle(workshop: Workshop, method: int = zipfile.ZIP_STORED) -> Path:
     return path
 
 
-NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}  # is claimed
+# Nothing is claimed. Lines name no threshold, as those of old folders.
+NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}

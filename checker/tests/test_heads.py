@@ -21,7 +21,7 @@ from bnncert_check import ACCEPT, check_certificate, functionals, read_model
 from bnncert_check.affine import Affine, affine_form
 from bnncert_check.region import Region
 from scenarios import gaussian, vector
-from trunks import HEADS, asked, head, trunk, two_heads
+from trunks import HEADS, asked, head, trunk, two_flattened, two_heads
 
 
 def written(problem: Problem, method: Concentration, folder: Path) -> list[Certificate]:
@@ -89,6 +89,20 @@ def test_two_heads_meet_the_input_together(shared: bool, tmp_path: Path) -> None
     certificates = written(problem, Concentration(effort=1, upper=True), tmp_path)
     assert certificates
     assert all(verdict(one, tmp_path).status == ACCEPT for one in certificates)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_heads_that_flatten_the_same_node_are_accepted(seed: int, tmp_path: Path) -> None:
+    """The checker knows no `Flatten`; the prover took the second one for uncertain."""
+    network = two_flattened()
+    generator = torch.Generator().manual_seed(seed)
+    mean = gaussian(network.size, generator=generator)
+    factor = 0.1 * gaussian(36, 2, generator=generator)
+    posterior = LowRankNormal(mean, torch.zeros_like(mean), factor)
+    for eps in (0.05, 0.2):
+        problem = asked(seed, network, posterior, eps)
+        for one in written(problem, Concentration(effort=0), tmp_path):
+            assert verdict(one, tmp_path).status == ACCEPT
 
 
 def test_predictive_means_of_a_head_are_accepted(tmp_path: Path) -> None:

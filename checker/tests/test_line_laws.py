@@ -190,6 +190,27 @@ def test_lines_of_one_activation_prove_nothing_of_another(desk: Desk, tmp_path: 
     assert other.verdict(("claim/lower", desk.header["claim"]["lower"])).status != ACCEPT
 
 
+def test_the_other_end_counts_as_far_as_it_is_the_other_end(desk: Desk) -> None:
+    """A row and its opposite at one point; without it the claim is too low, and no other row may
+    stand in for it."""
+    place = "evidence/components/0/upper"
+    said = desk.header["evidence"]["components"][0]["upper"]
+    assert {said["row"], said["opposite"]["row"]} == {0, 1}
+    assert desk.verdict().status == ACCEPT
+    rows, offsets = desk.tensors["rows"], desk.tensors["offsets"]
+    alone = {key: value for key, value in said.items() if key != "opposite"}
+    assert desk.verdict((place, alone)).code == "malformed"  # tensors that nothing reads
+    again = {**said, "opposite": {**said["opposite"], "row": said["row"]}}
+    assert desk.verdict((place, again)).code == "rows-not-opposite"
+    other = {**said, "opposite": {**said["opposite"], "row": 2}}
+    assert desk.verdict((place, other)).code == "malformed"
+    # At a point beside it the digests hold, but the law does not: the claim is another's.
+    moved = desk.tensors["c0.point"] + 0.2
+    assert desk.verdict(("tensors/c0.point", moved)).code == "point-outside-region"
+    changed = desk.verdict(("tensors/rows", rows[::-1].copy()), ("tensors/offsets", offsets * 2))
+    assert changed.code == "digest-mismatch"
+
+
 def test_numbers_whose_squares_vanish_are_refused(tmp_path: Path) -> None:
     own = Desk(tmp_path, asked(Tanh(), 0.05))
     rows = own.tensors["rows"] * 2.0**-130
@@ -217,7 +238,7 @@ def test_flat_lines_say_nothing_of_weights_of_unknown_sign(
         model = read_model(tmp_path / "p.safetensors")
         (component,) = model.all_of(frozenset({"normal"}), "laws")
         box = Region("linf", np.zeros(1), 0.0, np.zeros(1), np.zeros(1))
-        law = LineLaw((2, 16, 2, 1), 2**12, (choice,), 5.0, np.zeros((1, 2, 2)))
+        law = LineLaw((2, 16, 2, 1), 2**12, (choice,), None, 5.0, np.zeros((1, 2, 2)))
         found = failure(model, component.posterior, box, np.ones((1, 3)), np.zeros(1), law)
         assert bool(found < 0.01) is sure
         assert bool(found > 0.9) is not sure

@@ -72,6 +72,9 @@ EDITS: dict[str, list[tuple[str, str, Any]]] = {
     "point-outside-region": [
         ("upper", "tensors/c0.point", np.array([value])) for value in (1.11, 0.89)
     ],
+    "rows-not-opposite": [
+        ("upper", "evidence/components/0/upper/opposite", {"row": 0, "failure": {}})
+    ],
     "probability-too-high": [
         ("lower", "claim/lower", "0x1p0"),
         ("lower", T, "0x1p-1000"),
@@ -112,6 +115,8 @@ EDITS: dict[str, list[tuple[str, str, Any]]] = {
         ("lower", "tensors/c0.upper_slopes1", np.ones(2)),
         ("lower", "kind", "boxes"),
         ("upper", ROW, 1),
+        ("upper", "evidence/components/0/upper/opposite", {"row": 1, "failure": {}}),
+        ("upper", "evidence/components/0/upper/opposite", None),
         ("upper", ROW, 0.0),
         ("box", "evidence", []),
         # What is not part of the format, or is not what it must be, is refused wherever it stands.

@@ -27,7 +27,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "eps true": ({"eps": [True]}, "'eps' is True"),
     "chunk 0": ({"chunk": 0}, "'chunk' is 0"),
     "seed": ({"seed": -1}, "'seed' is -1"),
-    "threshold": ({"at_least": 1.5}, "'at_least' is 1.5"),
+    "threshold": ({"at_least": 1.5}, "(at least) '1.5' is not a probability"),
     "norm": ({"norm": "l3"}, "norm 'l3' is not known; choose linf"),
     "clip": ({"clip": [1, 0]}, "clip range (1.0, 0.0) is empty"),
     "clip of three": ({"clip": [0, 1, 2]}, "'clip' is [0, 1, 2]"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from bnncert.campaign.schema import read_campaign
 from bnncert.campaign.store import STORE, open_store
 from bnncert.campaign.table import records, write_results
 from bnncert.posteriors import Empirical
-from bnncert.results.answers import answer
+from bnncert.results.answers import status
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from campaigns import ITEMS, bundles, plan_of, run_here, table, write_campaign
 from scenarios import gaussian
@@ -37,7 +36,7 @@ def test_results_are_those_of_certify(campaign: Path, finished: Path) -> None:
             network, posterior, job.specification(network, plan.x[part], plan.y[part])
         )
         indices = [index for index in part for _ in job.eps]
-        for result in certify(problem, job.methods[0], indices=indices):
+        for result in certify(problem, job.methods[0], indices=indices, at_least=job.at_least):
             record = found[chunk.subject.name, result.index, result.eps, job.configs[0]]
             names = ("status", "label", "predicted", "lower", "upper", "bound_calls", "seed")
             assert [record[name] for name in names] == [getattr(result, name) for name in names]
@@ -64,15 +63,12 @@ def test_effort_goes_where_the_threshold_is_open(finished: Path) -> None:
     first = {(r["name"], r["index"], r["eps"]): r for r in found if '"effort":0' in r["config"]}
     second = {(r["name"], r["index"], r["eps"]): r for r in found if '"effort":1' in r["config"]}
     assert len(first) == ITEMS
-    undecided = {
-        key
-        for key, r in first.items()
-        if r["answer"] == "unknown" and r["status"] != "misclassified"
-    }
+    undecided = {key for key, r in first.items() if r["status"] == "undecided"}
     assert 0 < len(undecided) < ITEMS
     assert second.keys() == undecided
     assert any(r["lower"] > first[key]["lower"] for key, r in second.items())
-    assert all(r["answer"] == answer(r["lower"], r["upper"], Decimal("0.9")) for r in found)
+    follows = [status(r["label"], r["predicted"], r["lower"], r["upper"], "0.9") for r in found]
+    assert [(r["status"], r["at_least"]) for r in found] == [(word, "0.9") for word in follows]
 
 
 def test_misclassified_inputs_are_not_refined(tmp_path: Path) -> None:
@@ -171,9 +167,11 @@ def test_empirical_posteriors_and_regressions_have_campaigns_too(tmp_path: Path)
     )
     assert run_here(path, tmp_path / "run").errors == 0
     assert {row[3] for row in table(tmp_path / "run")} == {"enumeration"}
-    path = write_campaign(tmp_path, tolerance=3.0, select="0:4", posteriors=["narrow.safetensors"])
+    path = write_campaign(
+        tmp_path, tolerance=3.0, output=2, select="0:4", posteriors=["narrow.safetensors"]
+    )
     assert run_here(path, tmp_path / "regression").errors == 0
-    assert {row[6] for row in table(tmp_path / "regression")} <= {"certified", "unverified"}
+    assert {row[6] for row in table(tmp_path / "regression")} <= {"certified", "undecided"}
     with sqlite3.connect(tmp_path / "regression" / STORE) as connection:
         assert connection.execute("SELECT DISTINCT label FROM items").fetchall() == [(None,)]
     connection.close()

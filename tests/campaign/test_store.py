@@ -41,7 +41,8 @@ def test_conflicting_results_are_a_loud_error(campaign: Path, tmp_path: Path) ->
 
         enter(stored.status, stored.lower - 1e-12)
         enter("error", 0.0)
-        for status, lower in ((stored.status, stored.lower - 1e-6), ("unverified", stored.lower)):
+        enter("undecided", stored.lower)  # of another threshold
+        for status, lower in ((stored.status, stored.lower - 1e-6), ("misclassified", 0.0)):
             with pytest.raises(InputError, match="conflicting results"):
                 enter(status, lower)
     assert table(tmp_path / "run") == before

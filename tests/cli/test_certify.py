@@ -38,13 +38,18 @@ def test_certify_writes_results_and_certificates(
     rows = lines(out)
     assert [row["index"] for row in rows] == list(range(2, 8))
     assert all(list(row) == FIELDS for row in rows)
-    assert any(row["status"] == "certified" for row in rows)
+    assert {row["at_least"] for row in rows} == {"0.95"}
+    assert any(row["lower"] > 0 for row in rows)
     for row in rows:
         assert 0 <= row["lower"] <= row["upper"] <= 1
         if row["lower"] > 0:
             header = read_certificate(out / row["certificate"]).header
             assert float.fromhex(header["claim"]["lower"]) == row["lower"]
-    assert sorted(path.name for path in out.iterdir()) == ["certificates", "results.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "certificates",
+        "manifest.json",
+        "results.jsonl",
+    ]
     assert not list(tmp_path.glob("new/.*"))
 
 
@@ -106,7 +111,7 @@ def test_upper_bounds_and_estimates_have_their_own_fields(
 
 def test_regression_and_targets(run: Run, files: dict[str, Path]) -> None:
     base = ["certify", files["p"], "--eps", 0.001, "--select", "0,3"]
-    assert run(*base, "--inputs", files["targets"], "--tolerance", 5)[0] == 0
+    assert run(*base, "--inputs", files["targets"], "--tolerance", 5, "--output", 1)[0] == 0
     label = int(np.load(files["x"])["y"][0])
     assert run(*base[:-1], "0", "--inputs", files["x"], "--target", (label + 1) % 3)[0] == 0
 

@@ -22,12 +22,12 @@ from bnncert.concentration.trace import has_random_head, joined, prefix, trace
 from bnncert.concentration.upper import refute
 from bnncert.layers import Dense, ReLU
 from bnncert.model.network import Network
-from bnncert.model.specification import ball, half_space
+from bnncert.model.specification import ball, half_space, output_interval
 from bnncert.numerics import batching
 from bnncert.posteriors import LowRankNormal, Normal
 from bnncert.posteriors.base import sample
 from scenarios import gaussian, sample_region, vector
-from trunks import HEADS, asked, head, last_weights, trunk, two_heads
+from trunks import HEADS, asked, head, last_weights, trunk, two_flattened, two_heads
 from truth import assert_below_truth
 
 
@@ -43,11 +43,11 @@ def test_a_form_holds_what_the_trunk_gives(seed: int) -> None:
     network = trunk(seed)
     problem = asked(seed, network, head(seed, network, HEADS[seed % 4]))
     ((node, form),) = traced(problem).forms.items()
-    assert node == len(network.layers) - 1
+    assert node == network.origins[-2]
     points = sample_region(problem.specification.region, 400, torch.Generator().manual_seed(seed))
     gaps = []
     for i in range(len(problem)):
-        held = network.values(problem.posterior.center, points[:, i])[node]
+        held = network.values(problem.posterior.center, points[:, i])[node].flatten(1)
         flat = points[:, i].flatten(1)
         gaps.append((held - flat @ form.matrix[i].mT - form.offset[i]).abs().amax(0))
     off = torch.stack(gaps)
@@ -146,6 +146,20 @@ def test_two_heads_on_different_nodes(seed: int) -> None:
     assert_below_truth(problem, torch.tensor([one.lower for one in results]).double(), seed)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_two_heads_that_flatten_the_same_node_see_the_input_through_it(seed: int) -> None:
+    network = two_flattened()
+    generator = torch.Generator().manual_seed(seed)
+    mean = gaussian(network.size, generator=generator)
+    factor = 0.1 * gaussian(36, 2, generator=generator)
+    problem = asked(seed, network, LowRankNormal(mean, torch.zeros_like(mean), factor), eps=0.2)
+    found = traced(problem)
+    assert list(found.forms) == [2]
+    assert sum(step.form is not None for step in found.linear) == 2
+    results = certify(problem, Concentration(effort=0))
+    assert_below_truth(problem, torch.tensor([one.lower for one in results]).double(), seed)
+
+
 def head_alone(margin: float, std: float, eps: float = 0.0) -> Problem:
     """y = w relu(x + 1) + b at x = 1, w ~ N(margin / 2, std² / 4): y is N(margin, std²)."""
     network = Network((1,), (Dense(1, 1), ReLU(), Dense(1, 1)))
@@ -162,6 +176,21 @@ def test_a_head_at_a_point_is_known_from_both_sides(margin: float) -> None:
     assert found.upper == pytest.approx(true, abs=1e-6)
     assert found.upper >= true
     assert true - (1e-6 if margin > 0 else 0.01) <= found.lower <= true
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.5, 3.0), (-0.1, 0.2)])
+@pytest.mark.parametrize("effort", [0, 2])
+def test_an_interval_at_a_point_is_known_from_both_sides(
+    low: float, high: float, effort: int
+) -> None:
+    """P(low < y < high) of y ~ N(.5, 1): both ends count, and none of them twice."""
+    alone = head_alone(0.5, 1.0)
+    spec = output_interval(alone.specification.region, low, high)
+    problem = Problem(alone.network, alone.posterior, spec)
+    (found,) = certify(problem, Concentration(effort=effort, upper=True))
+    true = float(norm.cdf(high - 0.5) - norm.cdf(low - 0.5))
+    assert found.lower <= true <= found.upper
+    assert found.upper == pytest.approx(true, abs=1e-6)
 
 
 def test_tails_whose_variance_overflows_are_not_known() -> None:

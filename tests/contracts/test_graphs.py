@@ -329,6 +329,19 @@ def test_no_bound_is_beyond_brute_force_and_the_checker_agrees(
     assert counts["certificates"] >= 8, counts
 
 
+# Of images; in the first some places read padding alone, in the second heads flatten one node each.
+REFUSED = (1450, 1780)
+
+
+@pytest.mark.parametrize("seed", REFUSED)
+def test_what_was_refused_once_is_accepted(seed: int, tmp_path: Path) -> None:
+    problem = problem_of(seed, images=True)
+    desk = Desk(problem, tmp_path)
+    for result in certify(problem, Concentration(effort=0)):
+        assert result.certificate is not None
+        desk.require_accepted(result.certificate, (seed, result.index))
+
+
 @pytest.mark.slow
 @KINDS_OF_INPUT
 @pytest.mark.parametrize("part", range(20))

@@ -11,7 +11,7 @@ import pytest
 from commands import Run
 from pages import run_page
 
-LOWER = re.compile(r"^ +\d +\d +\d +certified +([\d.]+) +[\d.]+$", re.M)
+LOWER = re.compile(r"^ +\d +\d +\d +\w+ +([\d.]+) +[\d.]+$", re.M)
 
 
 def test_the_page_runs(

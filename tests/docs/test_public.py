@@ -137,6 +137,7 @@ EXTRAS = {
     "data/load.py": {"sklearn"},
     "exporters/networks.py": {"onnx"},
     "importers/onnx.py": {"onnx"},
+    "results/notebook.py": {"IPython"},
     "results/sequence.py": {"pandas"},
     "zoo/heads.py": {"laplace"},
 }

@@ -9,7 +9,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from bnncert.evidence.concentration import (
     Component,
     Concentration,
     Cut,
+    Opposite,
     Proof,
     Refutation,
     Tree,
@@ -171,6 +172,10 @@ def random_concentration(choose: Choose) -> Concentration:
             failure = random_proof(choose, 2, bound=choose.random())
             point, row = numbers(choose, 2, 2), choose.randrange(3)
             upper = Refutation(1 - failure.bound, point, row, failure)
+            if choose.random() < 0.5:
+                against = random_proof(choose, 2, bound=choose.random() / 2)
+                left = max(0.0, upper.upper - against.bound)
+                upper = replace(upper, upper=left, opposite=Opposite(row + 1, against))
         components.append(Component(number(choose), random_proof(choose, 2), upper))
     return Concentration(tuple(components))
 

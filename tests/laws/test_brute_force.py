@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from bnncert import Problem, ball, half_space, mlp
-from bnncert.laws.head import has_form
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import refute_by_laws
-from bnncert.model.specification import class_robust
+from bnncert.layers import ReLU, Softplus, Tanh
+from bnncert.model.specification import Specification, class_robust, output_interval
 from bnncert.posteriors.independent import Normal
 from scenarios import gaussian, normal, uniform, vector
-from truth import assert_below_truth
+from truth import DRAWS, assert_below_truth, robust_share
 
 WIDTHS = (1, 2, 3, 5, 8)
 STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
@@ -116,10 +116,51 @@ def test_a_point_is_no_less_safe_than_a_ball() -> None:
     assert found[-1] < 0.957  # P(β > 0) = .952, and more fail far off
 
 
-def test_what_laws_are_for() -> None:
-    assert has_form(mlp(2, 3, 1))
-    assert not has_form(mlp(2, 1))
-    assert not has_form(mlp(2, 3, 3, 1))
+def interval(seed: int, eps: float) -> Problem:
+    """A regression network of wide weights, and an output that is sometimes near its mean."""
+    choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    activation = choose.choice((ReLU(), Tanh(), Softplus()))
+    network = mlp(2, choose.choice(WIDTHS), 1, activation=activation)
+    std = choose.choice(STDS[1:]) * uniform(network.size, generator=generator)
+    mean = choose.choice((0.3, 1.0)) * gaussian(network.size, generator=generator)
+    region = ball(gaussian(1, 2, generator=generator), eps)
+    middle, width = float(network.forward(mean, region.center)), choose.choice((0.1, 0.5, 2.0))
+    spec = output_interval(region, middle - width, middle + choose.choice((0.5, 1.0)) * width)
+    return Problem(network, Normal(mean, std), spec)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_both_ends_of_an_interval_count(eps: float) -> None:
+    """Upper bounds of two ends are not below the truth, and at points they are near it."""
+    counted = 0
+    for seed in range(12):
+        problem = interval(seed, eps)
+        assert isinstance(problem.posterior, Normal)
+        (share,) = robust_share(problem, seed).tolist()
+        error = 4 * math.sqrt(share * (1 - share) / DRAWS) + 8 / DRAWS
+        (found,) = refute_by_laws(problem, problem.posterior)
+        if found is None:
+            assert share > 0.95
+            continue
+        counted += found.opposite is not None
+        assert found.upper >= share - error, seed
+        assert eps or found.upper <= share + error + 0.08, (seed, found.upper, share)
+    assert counted > 4
+
+
+def test_ends_that_cross_are_never_both_held() -> None:
+    """1 < y < -1 of a network whose y is 0 but for little noise."""
+    (found,) = refute_by_laws(*crossed())
+    assert found is not None
+    assert found.upper < 1e-6
+
+
+def crossed() -> tuple[Problem, Normal]:
+    problem = one([0.0, 0.0, 0.0, 0.0], [0.1] * 4)
+    assert isinstance(problem.posterior, Normal)
+    rows, offsets = vector(1.0, -1.0).reshape(1, 2, 1), vector(-1.0, -1.0).reshape(1, 2)
+    spec = Specification(problem.specification.region, rows, offsets)
+    return Problem(problem.network, problem.posterior, spec), problem.posterior
 
 
 def test_upper_bounds_hold() -> None:

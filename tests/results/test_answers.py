@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 
-from bnncert import InputError
-from bnncert.results.answers import answer, jointly
+from bnncert import InputError, Status
+from bnncert.results.answers import answer, jointly, settled, status, threshold
 
 
 def test_bounds_of_several_boxes_together() -> None:
@@ -26,20 +27,28 @@ def test_bounds_of_several_boxes_together() -> None:
 
 
 def test_answers() -> None:
-    """Thresholds are the decimals that were typed: the float 0.95 is less than 95/100."""
-    from decimal import Decimal
+    """A word of competitions for every status that bounds can settle."""
+    found = [(0.5, 1), (0.4, 0.49), (0.4, 0.5), (0, 1)]
+    assert [answer(*bounds, 0.5) for bounds in found] == ["unsat", "sat", "unknown", "unknown"]
 
-    assert [
-        answer(lower, upper, 0.5) for lower, upper in ((0.5, 1), (0.4, 0.49), (0.4, 0.5), (0, 1))
-    ] == [
-        "unsat",
-        "sat",
-        "unknown",
-        "unknown",
-    ]
-    assert answer(0.95, 1, 0.95) == "unsat"
-    assert answer(0.95, 1, Decimal("0.95")) == "unknown"
-    assert answer(0, 1, Decimal("1e-999999")) == "unknown"
-    for wrong in (-0.1, 1.1, math.nan, math.inf):
+
+def test_what_bounds_settle() -> None:
+    """Ends at the threshold: >= certifies, < falsifies; a threshold of 0 holds of everything."""
+    assert settled(0.5, 1, 0.5) == Status.CERTIFIED
+    assert settled(0.4, math.nextafter(0.5, 0), 0.5) == Status.FALSIFIED
+    assert settled(0.4, 0.5, 0.5) == Status.UNDECIDED
+    assert settled(0, 1, 0) == Status.CERTIFIED
+    assert settled(0.99, 1, 1) == Status.UNDECIDED
+    assert status(3, 5, 0.99, 1.0, 0.95) == Status.MISCLASSIFIED
+    assert status(None, None, 0.0, 0.01, 0.95) == Status.FALSIFIED
+
+
+def test_thresholds_are_decimals() -> None:
+    """As they were typed: the float 0.95 is less than 95/100."""
+    assert threshold(0.95) == Decimal("0.95")
+    assert settled(0.95, 1, "0.95") == settled(0.95, 1, 0.95) == Status.UNDECIDED
+    assert settled(math.nextafter(0.95, 1), 1, 0.95) == Status.CERTIFIED
+    assert settled(0, 1, "1e-999") == Status.UNDECIDED
+    for wrong in (-0.1, 1.1, math.nan, math.inf, "1e-1000", "a half", ""):
         with pytest.raises(InputError, match="threshold"):
-            answer(0, 1, wrong)
+            threshold(wrong)

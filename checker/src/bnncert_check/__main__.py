@@ -12,8 +12,10 @@ from pathlib import Path
 
 from bnncert_check.certificate import check_certificate
 from bnncert_check.files import reading
-from bnncert_check.folder import check_results, read_results, speaks_of
+from bnncert_check.folder import Accepted, check_results, read_results, speaks_of
+from bnncert_check.maps import check_map, count_lines, is_map
 from bnncert_check.model import read_model
+from bnncert_check.radii import check_radii, read_radii
 from bnncert_check.verdict import (
     ACCEPT,
     ERROR,
@@ -67,6 +69,8 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
     model = read_model(posterior)
     if not target.is_dir():
         return [check_certificate(target, model)]
+    if is_map(target):
+        return list(_with_progress(check_map(target, model), count_lines(target)))
     results = read_results(target)
     count = sum(speaks_of(result, model) for result in results)
     if not count:
@@ -76,7 +80,10 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
             f"{len(results) - count} results speak of other posteriors and are not checked",
             file=sys.stderr,
         )
-    return list(_with_progress(check_results(target, results, model), count))
+    radii = read_radii(target)
+    accepted: Accepted = {}
+    verdicts = list(_with_progress(check_results(target, results, model, accepted), count))
+    return verdicts + check_radii(target, radii, accepted)
 
 
 def _with_progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:
@@ -121,7 +128,8 @@ def main() -> None:
         "target",
         type=Path,
         help=(
-            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl"
+            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl, "
+            "decisions.jsonl or map.json"
         ),
     )
     parser.add_argument(

@@ -8,22 +8,23 @@ two name one certificate.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bnncert_check.certificate import examine
 from bnncert_check.files import digest, read_lines, reading, strict_json
 from bnncert_check.grammar import exact, listed, members, number, whole, word
-from bnncert_check.model import Model
+from bnncert_check.model import Column, Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import (
     ACCEPT,
     MEAN,
     P_SAFE,
     SOFTMAX,
+    Bounds,
     CannotCheck,
     Reason,
     Rejected,
@@ -33,11 +34,15 @@ from bnncert_check.verdict import (
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
-# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
+OF_REGRESSIONS = ("output", "low", "high")
+# Of a single rival; with a threshold; which bounds it was; not certified; and what the lines of
+# campaigns have besides.
 ALSO = (
     "target",
     "answer",
     "at_least",
+    "lower_by",
+    "upper_by",
     "estimate",
     "posterior",
     "name",
@@ -45,12 +50,15 @@ ALSO = (
     "reason",
     "input",
     "spec",
+    *OF_REGRESSIONS,
 )
 DECIMAL = re.compile(
     r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
 )  # no power that takes for ever
-STATUSES = ("certified", "unverified", "misclassified", "error")
-DECIDED, UNDECIDED = "decided", "undecided"
+CERTIFIED, FALSIFIED, UNDECIDED = "certified", "falsified", "undecided"
+UNVERIFIED, MISCLASSIFIED, FAILED = "unverified", "misclassified", "error"
+STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED, UNVERIFIED, MISCLASSIFIED, FAILED)
+DECIDED = "decided"
 ANSWERS = ("unsat", "sat", "unknown")
 
 
@@ -63,7 +71,7 @@ class Spec:
     clip: tuple[float, float] | None
     label: int | None
     target: int | None
-    interval: tuple[float, float] | None
+    interval: tuple[int, float, float] | None  # and of which output
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ class Line:
     spec: Spec | None
     posterior: str | None
     method: tuple[str | None, str | None]  # its name and, of campaigns, its options
+    ends: tuple[float | None, float | None]  # of an interval, as targets were measured
 
     def identity(self, model: Model) -> tuple[Any, ...]:
         """What no other line may be about: this posterior, an input, a radius, rivals and a
@@ -101,7 +110,28 @@ class Line:
         """Nothing is known of a mean without a certificate, not even that it lies between 0 and
         1."""
         trivial = (self.lower, self.upper) == (0, 1) and self.gap in (None, -1)
-        return trivial and self.quantity != MEAN and self.status not in ("certified", DECIDED)
+        return trivial and self.quantity != MEAN and self.status != DECIDED
+
+    @property
+    def follows(self) -> str:
+        """The status of P_safe that follows from the numbers.
+
+        Lines of old folders know no threshold, or have an answer beside their status: there
+        certified is any lower bound above 0.
+        """
+        if self.status == FAILED:
+            return FAILED
+        if self.label != self.predicted:
+            return MISCLASSIFIED
+        if self.at_least is None or self.answer is not None:
+            return CERTIFIED if self.lower > 0 else UNVERIFIED
+        if Fraction(self.lower) >= self.at_least:
+            return CERTIFIED
+        return FALSIFIED if Fraction(self.upper) < self.at_least else UNDECIDED
+
+
+# By index and radius: the accepted bounds, and the question that they answer.
+Accepted: TypeAlias = dict[tuple[int, float], tuple[Bounds, Question]]
 
 
 def read_results(folder: Path) -> list[Any]:
@@ -124,10 +154,13 @@ def _file(folder: Path) -> Path:
 
 def _line(value: Any, where: str, decisions: bool) -> Line:
     found = (
-        members(value, where, OF_DECISIONS, ())
+        members(value, where, OF_DECISIONS, OF_REGRESSIONS)
         if decisions
         else members(value, where, OF_RESULTS, ALSO)
     )
+
+    if found.get("output") is not None:  # of the mean network: nothing is proved of it
+        number(found["output"], f"output of {where}")
 
     def optional(name: str, read: Any, *arguments: Any) -> Any:
         given = found.get(name)
@@ -150,15 +183,16 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         eps=number(found["eps"], f"eps of {where}", 0.0),
         certificate=optional("certificate", word),
         answer=optional("answer", word, ANSWERS),
-        at_least=optional("at_least", _threshold),
+        at_least=optional("at_least", threshold),
         input=optional("input", word),
         spec=optional("spec", _spec),
         posterior=optional("posterior", word),
         method=(optional("method", word), optional("config", word)),
+        ends=(optional("low", number), optional("high", number)),
     )
 
 
-def _threshold(value: Any, where: str) -> Fraction:
+def threshold(value: Any, where: str) -> Fraction:
     """A probability in decimals, as it was typed."""
     with reading(f"{where} is not a probability in decimals", "malformed"):
         if not DECIMAL.fullmatch(word(value, where)) or not 0 <= (found := Fraction(value)) <= 1:
@@ -172,9 +206,9 @@ def _spec(value: Any, where: str) -> Spec:
         found = strict_json(word(value, where))
     classes = type(found) is dict and "label" in found
     names = ("label", "target") if classes else ("y", "tolerance")
-    found = members(found, where, ("norm", "eps", "clip", *names))
+    found = members(found, where, ("norm", "eps", "clip", *names), () if classes else ("output",))
     norm, eps = word(found["norm"], f"norm of {where}"), exact(found["eps"], f"eps of {where}")
-    clip, interval = None, None
+    clip = None
     if found["clip"] is not None:
         low, high = (
             number(end, f"clip of {where}") for end in listed(found["clip"], f"clip of {where}", 2)
@@ -191,8 +225,8 @@ def _spec(value: Any, where: str) -> Spec:
             None,
         )
     y, tolerance = (exact(found[name], f"{name} of {where}") for name in names)
-    interval = y - tolerance, y + tolerance
-    return Spec(norm, eps, clip, None, None, interval)
+    output = whole(found.get("output", 0), f"output of {where}", 0)
+    return Spec(norm, eps, clip, None, None, (output, y - tolerance, y + tolerance))
 
 
 def speaks_of(line: Any, model: Model) -> bool:
@@ -202,16 +236,21 @@ def speaks_of(line: Any, model: Model) -> bool:
     return type(named) is not str or named == model.posterior_digest
 
 
-def check_results(folder: Path, lines: list[Any], model: Model) -> Iterator[Verdict]:
-    """One verdict a line about this posterior."""
+def check_results(
+    folder: Path, lines: list[Any], model: Model, accepted: Accepted | None = None
+) -> Iterator[Verdict]:
+    """One verdict a line about this posterior; what is accepted with a certificate is entered."""
     path = _file(folder)
     seen: set[Any] = set()
+    known: Accepted = {} if accepted is None else accepted
     for i, line in enumerate(lines, 1):
         if speaks_of(line, model):
-            yield _check_line(path, i, line, model, seen)
+            yield _check_line(path, i, line, model, seen, known)
 
 
-def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) -> Verdict:
+def _check_line(
+    path: Path, i: int, value: Any, model: Model, seen: set[Any], accepted: Accepted
+) -> Verdict:
     verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
         line = _line(value, f"line {i}", path.name == DECISIONS)
@@ -223,11 +262,12 @@ def _check_line(path: Path, i: int, value: Any, model: Model, seen: set[Any]) ->
                     "certificate-missing", "the line claims something and names no certificate"
                 )
             return verdict
-        certificate = _inside(path.parent, line.certificate)
+        certificate = inside(path.parent, line.certificate)
         _require_new(_identity(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
-            _compare(line, verdict, question, model.input_shape)
+            _compare(line, verdict, question, model)
+            accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict
@@ -247,7 +287,7 @@ def _identity(path: Path) -> tuple[Any, ...]:
         return found.st_dev, found.st_ino, path.name if bundled else None
 
 
-def _inside(folder: Path, path: str) -> Path:
+def inside(folder: Path, path: str) -> Path:
     with reading(f"certificate {path!r} is not a path", "malformed"):
         if not (folder / path).resolve().is_relative_to(folder.resolve()):
             raise CannotCheck("malformed", f"certificate {path!r} is not a path inside the folder")
@@ -262,18 +302,17 @@ def _require_consistent(line: Line, outputs: int) -> None:
                 "malformed", f"{name} is {named}, and the network has {outputs} outputs"
             )
     if line.quantity == P_SAFE:
-        wrong = line.label != line.predicted
-        status = "misclassified" if wrong else "certified" if line.lower > 0 else "unverified"
-        _require_equal("status", line.status, status if line.status != "error" else "error")
-    if (line.answer is None) != (line.at_least is None):
-        raise CannotCheck("malformed", "the line has an answer without a threshold, or the reverse")
-    if line.at_least is not None:
+        _require_equal("status", line.status, line.follows)
+    if line.answer is not None:
+        if line.at_least is None:
+            raise CannotCheck("malformed", "the line has an answer without a threshold")
         holds, fails = Fraction(line.lower) >= line.at_least, Fraction(line.upper) < line.at_least
         _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
 
 
-def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int, ...]) -> None:
+def _compare(line: Line, verdict: Verdict, question: Question, model: Model) -> None:
     """The line must repeat the certificate's claim and question."""
+    shape = model.input_shape
     lower, upper = verdict.claimed or (None, None)
     _require_equal("quantity", line.quantity, verdict.quantity)
     _require_equal("lower", line.lower, lower)
@@ -291,10 +330,24 @@ def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int,
         digest("input", [question.region.x.reshape(shape)]),
     ):  # once it was not flat
         _require_equal("input", line.input, flat)
-    if line.status == "error":
+    if line.status == FAILED:
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
     if line.spec is not None:
         _compare_spec(line.spec, question)
+    if line.ends != (None, None):
+        _compare_ends(line.ends, question, model.units)
+
+
+def _compare_ends(
+    said: tuple[float | None, float | None], question: Question, units: Sequence[Column]
+) -> None:
+    """The ends of an interval, which the certificate has in the network's own numbers."""
+    certified: tuple[float, float] | None = None
+    if question.interval is not None:
+        output, low, high = question.interval
+        column = units[output] if units else Column(0.0, 1.0)
+        certified = column.measured(low), column.measured(high)
+    _require_equal("interval", said, certified)
 
 
 def _compare_spec(spec: Spec, question: Question) -> None:
@@ -306,9 +359,7 @@ def _compare_spec(spec: Spec, question: Question) -> None:
     _require_equal("label", spec.label, question.label)
     _require_rivals(spec.label, spec.target, question)
     if spec.interval is not None:
-        rows = [[sign * (i == 0) for i in range(question.rows.shape[1])] for sign in (1.0, -1.0)]
-        _require_equal("rows", rows, question.rows.tolist())
-        _require_equal("interval", [-spec.interval[0], spec.interval[1]], question.offsets.tolist())
+        _require_equal("interval", spec.interval, question.interval)
 
 
 def _require_rivals(label: int | None, target: int | None, question: Question) -> None:

@@ -313,6 +313,7 @@ TRACED: dict[type[Layer], Callable[[Trace, Any, Posterior, Proof], None]] = {
     Activation: _activation,
 }
 NOTICED = 2.0**-30  # relative to an end
+LITTLE = 2.0**-200  # of an end that is 0 but for roundings
 
 
 def _is_sum(layer: Layer) -> TypeGuard[Linear | Sum]:
@@ -388,7 +389,8 @@ def _neurons(traced: Trace, layer: Linear | Sum, proof: Proof) -> tuple[Function
             if alone:
                 value[places], lipschitz[places] = last_layer(traced, sign * rows)
             sure = (lipschitz[places] == 0) & np.isfinite(value[places])
-            least = np.where(sure, value[places] + NOTICED * np.abs(value[places]), value[places])
+            gained = NOTICED * np.abs(value[places]) + LITTLE
+            least = np.where(sure, value[places] + gained, value[places])
             better = m - proof.t * slope > least - proof.t * lipschitz[places]
             value[places] = np.where(better, m, value[places])
             lipschitz[places] = np.where(better, slope, lipschitz[places])

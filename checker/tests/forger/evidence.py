@@ -74,12 +74,27 @@ def concentration(r: Random, made: Forgery) -> dict[str, Any]:
         if r.random() < 0.85:
             point, row = _weakest(r, made, i)
             made.tensors[f"c{i}.point"] = point
-            name = f"c{i}.upper."
-            by_lines = chain and r.random() < 0.8
-            found = line_law(r, made, name, 1) if by_lines else proof(r, made, name, 1, i)
-            upper = {"row": row, "failure": found}
+            upper = _failure(r, made, f"c{i}.upper.", row, i, chain)
+            against = _opposite(made, row)
+            if against is not None or r.random() < 0.05:
+                other = int(r.integers(rows)) if against is None else against
+                upper["opposite"] = _failure(r, made, f"c{i}.opposite.", other, i, chain)
         parts.append({"weight": weight.hex(), "lower": lower, "upper": upper})
     return {"components": parts}
+
+
+def _failure(
+    r: Random, made: Forgery, prefix: str, row: int, part: int, chain: bool
+) -> dict[str, Any]:
+    by_lines = chain and r.random() < 0.8
+    found = line_law(r, made, prefix, 1) if by_lines else proof(r, made, prefix, 1, part)
+    return {"row": row, "failure": found}
+
+
+def _opposite(made: Forgery, row: int) -> int | None:
+    rows = made.tensors["rows"]
+    found = np.flatnonzero((rows == -rows[row]).all(-1))
+    return int(found[0]) if len(found) else None
 
 
 def _weakest(r: Random, made: Forgery, part: int) -> tuple[Array, int]:

@@ -96,6 +96,9 @@ def _rows(r: Random, made: Forgery, kind: str) -> Array:
         )
         return np.eye(outputs)[label] - np.eye(outputs)[chosen]
     count = int(r.integers(1, 4))
+    if r.random() < 0.4:  # an interval
+        first = r.normal(0, 1, outputs)
+        return np.stack([first, -first])
     return (
         r.normal(0, 1, (count, outputs))
         if style < 0.8

@@ -185,11 +185,18 @@ def proof(t: float, own: bool = False) -> dict[str, Any]:
 
 
 def smooth(
-    t: float = 3.0, point: Any = None, row: int = 0, weights: Any = (1.0,), **slopes: Any
+    t: float = 3.0,
+    point: Any = None,
+    row: int = 0,
+    weights: Any = (1.0,),
+    opposite: int | None = None,
+    **slopes: Any,
 ) -> Evidence:
-    """Concentration; with a point also for the upper bound of every component. Slopes by the
-    tensor's name."""
-    upper = None if point is None else {"row": row, "failure": proof(t)}
+    """Concentration; with a point also for the upper bound of every component, and with the row
+    opposite to the first. Slopes by the tensor's name."""
+    upper: dict[str, Any] | None = None if point is None else {"row": row, "failure": proof(t)}
+    if upper and opposite is not None:
+        upper["opposite"] = {"row": opposite, "failure": proof(t)}
     tensors: dict[str, Any] = {f"c0.{name}": values for name, values in slopes.items()}
     tensors |= {} if point is None else {f"c{i}.point": point for i in range(len(weights))}
     lower = proof(t, any(name.startswith("row_slopes") for name in slopes))

@@ -131,6 +131,15 @@ def form_cases() -> Iterator[Case]:
     )
     yield Case("a negative radius", replace(far, x=[9.0], eps=-1.0), boxes(), None, [(1, 1)])
     yield Case("no points", replace(far, clip=(5.0, 4.0)), boxes(), None, [(1, 1)])
+    # y ~ N(0, 1) is within 1 of 0 with probability p.
+    normal, p = fields([1, 0, 0, 0], [0, 0, 0, 1]), cdf(1) - cdf(-1)
+    inside = Problem(((1, 1), (1, 1)), normal, rows=[[1], [-1]], offsets=[1, 1])
+    both = smooth(3.0, [0], opposite=1)
+    yield Case("two ends", inside, both, (p, p), [(0, p - 1e-6)], (0, p + 1e-6))
+    twice = replace(inside, rows=[[1], [1]])
+    yield Case("a row and itself", twice, both, (cdf(1), cdf(1)), [(0, p + 1e-6)])
+    nowhere = replace(inside, offsets=[-1, -1])
+    yield Case("ends that cross", nowhere, both, (0, 0), [], (0, 0))
     for name in problem.digests:
         changes = {"digests": problem.digests | {name: "0" * 64}}
         yield Case(f"another {name}", problem, smooth(**STEEP), None, [(0.9, 1)], changes=changes)

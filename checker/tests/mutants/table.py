@@ -79,7 +79,7 @@ DEFECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
     ),
     "status without a certificate": (
-        ("folder", 'and self.status not in ("certified", DECIDED)', ""),
-        ("folder", 'status if line.status != "error" else "error")', "line.status)"),
+        ("folder", "and self.status != DECIDED", ""),
+        ("folder", "line.status, line.follows)", "line.status, line.status)"),
     ),
 }

@@ -191,7 +191,11 @@ def edit_upper(d: Draft, r: Random) -> object:
     """Another row, or nothing at all, as reason of the upper bound."""
     entry = d.header["evidence"]["components"][0]
     old, row = entry["upper"], pick(r, [1, -1, 9, 0.0, True, "0"])
-    entry["upper"] = {**old, "row": row} if old and r.random() < 0.9 else None
+    edited = r.random()
+    if old and edited < 0.2:
+        old["opposite"] = {"row": 0, "failure": old["failure"]}
+        return True
+    entry["upper"] = {**old, "row": row} if old and edited < 0.9 else None
     return bool(old)
 
 

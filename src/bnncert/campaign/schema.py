@@ -13,9 +13,10 @@ from typing import Any
 
 from bnncert.ask import method_named
 from bnncert.concentration.method import BRANCHING, EFFORTS
-from bnncert.errors import InputError
+from bnncert.errors import InputError, closest
 from bnncert.methods import Concentration, Method
-from bnncert.question import Question, closest, require_kind
+from bnncert.question import Question, require_kind
+from bnncert.results.answers import threshold
 
 ASKED = {field.name: field.metadata.get("kinds", (str,)) for field in dataclasses.fields(Question)}
 KINDS: dict[str, tuple[type, ...]] = {
@@ -96,7 +97,7 @@ def _campaign(found: dict[str, Any], folder: Path) -> Campaign:
             raise InputError(f"{name!r} is missing; add it")
     for name, value in found.items():
         require_kind(name, value, KINDS[name])
-    at_least = _threshold(found.get("at_least"))
+    at_least = threshold(found["at_least"]) if "at_least" in found else None
     return Campaign(
         _posteriors(found["posteriors"], folder),
         _question(found, folder),
@@ -109,7 +110,7 @@ def _campaign(found: dict[str, Any], folder: Path) -> Campaign:
 
 def _question(found: dict[str, Any], folder: Path) -> Question:
     asked = {name: value for name, value in found.items() if name in ASKED}
-    if asked["inputs"].endswith(".npz"):  # a path, which starts at the campaign's folder
+    if asked["inputs"].endswith((".npz", ".csv")):  # a path, which starts at the campaign's folder
         asked["inputs"] = str(folder / asked["inputs"])
     asked["eps"] = _numbers("eps", asked["eps"])
     if not asked["eps"]:
@@ -139,13 +140,6 @@ def _posteriors(found: dict[str, Any] | list[Any], folder: Path) -> dict[str, Pa
             "give each a name of its own: NAME = FILE"
         )
     return {str(name): folder / entry for name, entry in named.items()}
-
-
-def _threshold(found: float | None) -> Decimal | None:
-    """The shortest decimal of the number: a threshold written as 0.95 is 95/100."""
-    if found is not None and not 0 <= found <= 1:
-        raise InputError(f"'at_least' is {found!r}; give a probability from 0 to 1")
-    return None if found is None else Decimal(repr(found))
 
 
 def _within(name: str, value: int, least: int, most: int) -> int:

@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from bnncert.campaign.bundle import BUNDLES
 from bnncert.campaign.store import KEPT, WHERE, Store
 from bnncert.errors import InputError
 from bnncert.files.tensors import write_atomically
-from bnncert.results.answers import answer
+from bnncert.results.answers import AT_LEAST, status
 from bnncert.results.folder import RESULTS
-from bnncert.results.rows import Answer, columns
+from bnncert.results.rows import Answer, Status, columns
 from bnncert.version import __version__
 
 # Where each fact of a record comes from: a posterior, an item or a result.
@@ -53,19 +52,23 @@ COLUMNS = [
 
 
 def records(store: Store) -> Iterator[dict[str, Any]]:
-    """Every result of the folder's campaign, in order; `answer` where there is a threshold."""
-    threshold = store.about("at_least")
+    """Every result of the folder's campaign, in order.
+
+    Statuses speak of the campaign's threshold, which may not be the one of the run that found the
+    bounds.
+    """
+    at_least = store.about("at_least") or str(AT_LEAST)
     seed = int(store.about("seed") or 0)
     for row in store.connection.execute(TABLE, (__version__,)):
         found = dict(zip(SOURCES, row, strict=True))
         found |= {"seed": seed, "target": json.loads(found["spec"]).get("target")}
+        found |= {"at_least": at_least}
+        if found["status"] != Status.ERROR:
+            bounds = found["lower"], found["upper"]
+            found["status"] = str(status(found["label"], found["predicted"], *bounds, at_least))
         member = found["member"]
         found["certificate"] = f"{BUNDLES}/{found['bundle']}/{member}" if member else None
-        record = {name: found[name] for name in COLUMNS}
-        if threshold:
-            word = answer(record["lower"], record["upper"], Decimal(threshold))
-            record |= {"at_least": threshold, "answer": word}
-        yield record
+        yield {name: found[name] for name in COLUMNS}
 
 
 def write_results(store: Store) -> int:

@@ -28,7 +28,7 @@ from bnncert.model.specification import Specification
 from bnncert.numerics.memory import keep_freed_memory
 from bnncert.posteriors.base import Posterior
 from bnncert.question import Question
-from bnncert.results.answers import answer
+from bnncert.results.answers import AT_LEAST, settled
 from bnncert.results.rows import Answer, Result, Status
 
 Bounds: TypeAlias = tuple[float, float]
@@ -61,7 +61,7 @@ class Job:
         help) goes on."""
         if self.at_least is None:
             return True
-        return bounds is not None and answer(*bounds, self.at_least) == "unknown"
+        return bounds is not None and settled(*bounds, self.at_least) == Status.UNDECIDED
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,13 @@ def _certified(problem: Problem, items: Sequence[int], task: Task, number: int) 
     several = len(job.eps)
     part = problem if len(items) == len(problem) else problem[torch.tensor(items)]
     names = [task.indices[item // several] for item in items]
-    results = certify(part, job.methods[number], seed=job.seed, indices=names)
+    results = certify(
+        part,
+        job.methods[number],
+        seed=job.seed,
+        indices=names,
+        at_least=AT_LEAST if job.at_least is None else job.at_least,
+    )
     if results.interrupted:
         raise KeyboardInterrupt
     return results

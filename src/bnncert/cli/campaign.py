@@ -62,8 +62,10 @@ def run(
     if an item ended in error.
     """
     from bnncert.campaign.plan import make_plan, read_shard
+    from bnncert.campaign.record import recorded
     from bnncert.campaign.schema import read_campaign
     from bnncert.campaign.store import open_store
+    from bnncert.results.manifest import write_manifest
 
     part = read_shard(shard) if shard else (1, 1)
     plan = make_plan(read_campaign(campaign))
@@ -80,6 +82,7 @@ def run(
         _workers(dask, workers, device_named(device)) as chosen,
     ):
         store.enter(plan)
+        write_manifest(folder, recorded(plan, device))
         state = _run(plan, store, chosen, device, part, json_log)
     seconds = time.perf_counter() - started
     print(f"{state}; {seconds:.1f} s; results and certificates are in {folder}")

@@ -18,7 +18,7 @@ from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
-from bnncert.results.folder import result_folder
+from bnncert.results.rows import Status
 from bnncert.zoo.recipes import posterior_path, shipped_index
 
 NETWORK = "digits-robust"
@@ -75,13 +75,12 @@ def run_demo(out: Path) -> None:
 
 def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
     """Certify, write results and certificates, and say it in cells: means over all images."""
-    with result_folder(out) as store:
-        results = certify(problem, method)
-        store(results)
+    results = certify(problem, method)
+    results.save(out)
     lower, upper = (
         sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper")
     )
-    certified = sum(result.status == "certified" for result in results)
+    certified = sum(result.status == Status.CERTIFIED for result in results)
     calls = sum(r.bound_calls for r in results)
     seconds = sum(r.seconds for r in results)
     return (

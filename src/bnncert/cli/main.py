@@ -7,7 +7,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from bnncert.cli import attack, campaign, certify, check, importing, reproduce, score, train, zoo
+from bnncert.cli import (
+    attack,
+    bench,
+    campaign,
+    certify,
+    check,
+    importing,
+    mapping,
+    radius,
+    reproduce,
+    score,
+    train,
+    zoo,
+)
 from bnncert.errors import InputError
 from bnncert.numerics.memory import keep_freed_memory
 from bnncert.numerics.threads import wait_asleep
@@ -15,7 +28,7 @@ from bnncert.version import __version__
 
 INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 
-RESUMED = ("run", "train", "zoo", "reproduce")  # commands that keep what they have done
+RESUMED = ("run", "map", "train", "zoo", "reproduce")  # commands that keep what they have done
 
 app = typer.Typer(
     add_completion=False,
@@ -68,5 +81,18 @@ def _program(
         raise typer.Exit
 
 
-for group in (certify, check, campaign, train, score, attack, importing, zoo, reproduce):
+for group in (
+    certify,
+    radius,
+    mapping,
+    check,
+    campaign,
+    train,
+    score,
+    attack,
+    importing,
+    zoo,
+    reproduce,
+    bench,
+):
     group.register(app)

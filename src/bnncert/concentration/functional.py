@@ -154,13 +154,13 @@ def by_rows(traced: Trace, chosen: Tensor | None) -> Functional:
 
 
 def form_of(traced: Trace) -> Affine:
-    """What the last step gives, a certain vector, as a function of the input: by rows of all its
+    """What the last step gives, certain and flat, as a function of the input: by rows of all its
     entries, and by their negatives."""
     network = traced.network
     node = len(traced.steps)
-    (width,) = network.shapes[node]
+    width = math.prod(network.shapes[node])
     region = traced.region
-    (tile,) = tiles(network, node, width, region.center.device)
+    tile = Tile(torch.arange(width, device=region.center.device), network.shapes[node], None)
     shape = (len(region), 2 * width, math.prod(network.input_shape))
     lines = region.center.new_zeros(shape)
     constants = region.center.new_zeros(shape[:2])

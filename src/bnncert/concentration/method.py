@@ -110,7 +110,11 @@ class Concentration:
         else:
             proofs = prove(problem, posterior, self.effort)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
-        if self.effort >= LAWS and isinstance(posterior, Normal) and has_form(problem.network):
+        if (
+            self.effort >= LAWS
+            and isinstance(posterior, Normal)
+            and has_form(problem.network, posterior)
+        ):
             found = self._with_laws(problem, posterior, found)
         if self.effort:
             better = improve(problem, posterior, [one.proof for one in found])
@@ -217,7 +221,7 @@ class _Found:
 def _is_broken(refutation: Refutation | None) -> bool:
     """Whether the mean network fails at the point: then a row fails at least as often as not, and
     no lower bound exists."""
-    return refutation is not None and refutation.upper <= 0.5
+    return refutation is not None and refutation.proof.bound >= 0.5
 
 
 def _lower(first: Refutation | None, second: Refutation | None) -> Refutation | None:

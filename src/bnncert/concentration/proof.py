@@ -176,7 +176,7 @@ def _prove_at(
 ) -> list[Proof]:
     spec = problem.specification
     traced = trace(problem.network, posterior, spec.region, t, known)
-    proofs = proofs_of(traced, plain.tolist(), [t] * len(problem))
+    proofs = proofs_of(traced, plain.tolist(), t)
     if effort < 1:
         return proofs
     rows = strongest(traced, spec, evaluate(traced, spec, {}))
@@ -214,8 +214,10 @@ def merged_slopes(
     return found
 
 
-def proofs_of(traced: Trace, bounds: list[float], thresholds: list[float]) -> list[Proof]:
-    """One proof for each input, with the trace's thresholds and slopes, in the host's memory."""
+def proofs_of(traced: Trace, bounds: list[float], t: float | list[float]) -> list[Proof]:
+    """One proof for each input, with the trace's threshold (or one each) and slopes, in the host's
+    memory."""
+    thresholds = t if isinstance(t, list) else [t] * len(bounds)
     lines = {
         k: step.relaxation
         for k, step in enumerate(traced.steps)

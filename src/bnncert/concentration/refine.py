@@ -125,7 +125,7 @@ class _Search:
         t = [max(proof.t, LEAST_THRESHOLD) if proof.bound > 0 else NARROW for proof in proofs]
         self.t = torch.tensor(t, dtype=torch.float64, device=self.device)
         self.traced = trace(problem.network, posterior, spec.region, self.t, known)
-        self.plain_proofs = proofs_of(self.traced, *([[0.0] * len(problem)] * 2))
+        self.plain_proofs = proofs_of(self.traced, [0.0] * len(problem), 0.0)
         self.base = roots(problem, posterior.mean, self.traced)
         rows = strongest(self.traced, spec, evaluate(self.traced, spec, {}))
         self.plain = row_failures(rows)

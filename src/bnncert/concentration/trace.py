@@ -46,6 +46,7 @@ from bnncert.numerics.tails import normal_tail_up
 from bnncert.posteriors.gaussian import Gaussian
 
 NOTICED = 2.0**-30  # relative to an end
+LITTLE = 2.0**-200  # of an end that should be 0: far above what stands for no noise
 LARGEST = 2**21  # entries of an affine form's matrix, of one input
 WORTH = 2.0**-5  # of noise on a box beside the mean
 
@@ -158,11 +159,13 @@ def _all_forms(traces: Sequence[Trace], region: Region) -> Forms:
 
 def _forms(traced: Trace, parts: Parts) -> Forms:
     """The vectors among certain nodes that dense layers with random weights read, as functions of
-    the input: all of them or, where no noise is worth it, none."""
+    the input: all of them or, where no noise is worth it, none. Several readers may have flattened
+    the same node, each after the other's noise: it is certain as soon as what they flatten is."""
     network = traced.network
     found: dict[int, bool] = {}
     for k, (means, noise) in enumerate(parts):
         (node, *_) = network.reads[k]
+        node = network.origins[node]
         layer = network.layers[k]
         if isinstance(layer, Dense) and noise.random and node <= len(traced.steps):
             size = math.prod(network.shapes[node]) * math.prod(network.input_shape)
@@ -315,7 +318,8 @@ def _noisy_linear(traced: Trace, parts: Parts, k: int, layer: Linear) -> NoisyLi
     shape = network.shapes[node]
     (h,) = known_boxes([traced.boxes[node]])
     means, noise = parts[k]
-    form = traced.forms.get(node) if noise.random and isinstance(layer, Dense) else None
+    of_input = noise.random and isinstance(layer, Dense)
+    form = traced.forms.get(network.origins[node]) if of_input else None
     mean, bias = weights_and_bias(means)
     if mean is None:  # pooling has no weights
         mean = torch.zeros_like(h.lower[0])
@@ -373,7 +377,7 @@ def _better(first: Functional, second: Functional, t: Tensor) -> Functional:
     rounding."""
     wide = t.unsqueeze(-1)
     sure = (first.lipschitz == 0) & first.value.isfinite()
-    least = torch.where(sure, first.value + NOTICED * first.value.abs(), first.value)
+    least = torch.where(sure, first.value + NOTICED * first.value.abs() + LITTLE, first.value)
     better = second.value - wide * second.lipschitz > least - wide * first.lipschitz
     value = torch.where(better, second.value, first.value)
     return Functional(value, torch.where(better, second.lipschitz, first.lipschitz))

@@ -4,8 +4,8 @@
 
 and the lower bound on the right is the concentration certificate of the negated row on the region
 {x*}. Where the last layer alone is random a row at x* is Gaussian, so that its tail is known
-whatever the sign of its mean: then every input has an upper bound, and the row and the point of the
-largest failure are taken.
+whatever the sign of its mean: then every input has an upper bound, the row and the point of the
+largest failure are taken, and the opposite of that row counts too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bnncert.concentration.slopes import evaluate
 from bnncert.concentration.tails import row_failures
 from bnncert.concentration.trace import has_random_head, trace
 from bnncert.deep.search import improve
-from bnncert.evidence.concentration import Proof, Refutation
+from bnncert.evidence.concentration import Opposite, Proof, Refutation
 from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification, ball
+from bnncert.model.specification import Specification, ball, opposite
 from bnncert.numerics.batching import in_batches
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.base import sample
@@ -92,29 +92,37 @@ def _refute_head(
 ) -> list[Refutation | None]:
     """By the row, and of the points that attacks propose the one, that fails most."""
     points = _attacked(problem, posterior, seed, start).points
-    failures, rows, proofs = [], [], []
-    for at in points:
-        fails, row, found = _at_points(problem, posterior, at)
-        failures.append(fails)
-        rows.append(row)
-        proofs.append(found)
-    worst = torch.stack(failures).argmax(0).tolist()
-    stored = points.cpu()
-    return [_refutation(proofs[s][i], stored[s, i], int(rows[s][i])) for i, s in enumerate(worst)]
+    found = [_at_points(problem, posterior, at) for at in points]
+    best = [min(own, key=lambda one: one.upper) for own in zip(*found, strict=True)]
+    return [one if one.upper < 1 else None for one in best]
 
 
-def _at_points(
-    problem: Problem, posterior: Gaussian, points: Tensor
-) -> tuple[Tensor, Tensor, list[Proof]]:
-    """At one point [B, *shape] for every input: the largest failure of a row [B], that row, and the
-    proof."""
+def _at_points(problem: Problem, posterior: Gaussian, points: Tensor) -> list[Refutation]:
+    """At one point [B, *shape] for every input: by the row that fails most, and its opposite."""
     spec = problem.specification
     negated = Specification(ball(points, 0), -spec.rows, -spec.offsets)
     traced = trace(problem.network, posterior, negated.region, POINT_THRESHOLD)
     rows = evaluate(traced, negated, {})
-    fails = 1 - row_failures(rows, least_std(traced, negated.rows))
-    found, row = (fails - 16 * UNIT).clamp(0, 1).max(1)
-    return found, row, proofs_of(traced, found.tolist(), [POINT_THRESHOLD] * len(problem))
+    survives = row_failures(rows, least_std(traced, negated.rows))
+    fails = (1 - survives - 16 * UNIT).clamp(0, 1)  # [B, R]
+    chosen = fails.argmax(1).tolist()
+    others = [opposite(spec.rows[i], spec.offsets[i], row) for i, row in enumerate(chosen)]
+    least = [float(fails[i, row]) for i, row in enumerate(chosen)]
+    more = [0.0 if row is None else float(fails[i, row]) for i, row in enumerate(others)]
+    pairs = zip(
+        *(proofs_of(traced, found, POINT_THRESHOLD) for found in (least, more)), strict=True
+    )
+    stored = points.cpu()
+    return [
+        Refutation(
+            min(1.0, max(0.0, 1 - proof.bound - against.bound + 8 * UNIT)),
+            stored[i],
+            chosen[i],
+            proof,
+            Opposite(other, against) if other is not None and against.bound > 0 else None,
+        )
+        for i, ((proof, against), other) in enumerate(zip(pairs, others, strict=True))
+    ]
 
 
 def counterexamples(

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
-from bnncert.evidence.laws import LAW, Law, read_law, write_law
+from bnncert.evidence.laws import LAW, Law, LineLaw, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
 COMPONENTS, WEIGHT, LOWER, UPPER = "components", "weight", "lower", "upper"
-ROW, FAILURE, POINT = "row", "failure", "point"
+ROW, FAILURE, POINT, OPPOSITE = "row", "failure", "point", "opposite"
 PROBABILITY, THRESHOLD, OPTIMISED, TREES = "probability", "t", "rows_optimised", "trees"
 ALONE = "layers_alone"
 DIMENSION, AT, BELOW, ABOVE = "dimension", "at", "below", "above"
@@ -100,13 +100,27 @@ class Proof:
 
 
 @dataclass(frozen=True, eq=False)
+class Opposite:
+    """Row number `row`, -c·y + d', fails at a point with the probability proved.
+
+    Its sum with c·y + d is d + d': if that is above 0 they never fail together, so that their
+    probabilities add up, and if not P_safe = 0.
+    """
+
+    row: int
+    proof: Proof | Law | Deep
+
+
+@dataclass(frozen=True, eq=False)
 class Refutation:
-    """P_safe <= upper, because row number `row` fails at `point` with the probability proved."""
+    """P_safe <= upper, because row number `row` fails at `point` with the probability proved; and
+    apart from it, perhaps, the row opposite to it."""
 
     upper: float
     point: Tensor
     row: int
     proof: Proof | Law | Deep
+    opposite: Opposite | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +139,21 @@ class Concentration:
     components: tuple[Component, ...]
 
 
+def bound_names(found: Concentration) -> tuple[str, str]:
+    """Which bounds gave the lower end and the upper one; of mixtures every one that did."""
+    lower = [_name(one.lower) for one in found.components if one.lower.bound > 0]
+    upper = [_name(one.upper.proof) for one in found.components if one.upper]
+    return "+".join(dict.fromkeys(lower)), "+".join(dict.fromkeys(upper))
+
+
+def _name(proof: Proof | Law | Deep) -> str:
+    if isinstance(proof, Deep):
+        return "moments"
+    if isinstance(proof, Law):
+        return "lines" if isinstance(proof, LineLaw) else "laws"
+    return "splits" if proof.trees or proof.cut is not None else "linear"
+
+
 def write(found: Concentration) -> Written:
     tensors: dict[str, Tensor] = {}
     entries = []
@@ -136,6 +165,10 @@ def write(found: Concentration) -> Written:
             tensors[f"c{c}.{POINT}"] = component.upper.point.clone()
             failure = _write_proof(component.upper.proof, f"c{c}.{UPPER}.", tensors)
             entry[UPPER] = {ROW: component.upper.row, FAILURE: failure}
+            other = component.upper.opposite
+            if other is not None:
+                failure = _write_proof(other.proof, f"c{c}.{OPPOSITE}.", tensors)
+                entry[UPPER][OPPOSITE] = {ROW: other.row, FAILURE: failure}
         entries.append(entry)
     return Written(KIND, {COMPONENTS: entries}, tensors)
 
@@ -149,8 +182,16 @@ def read(value: Any, tensors: Tensors) -> Concentration:
             proof = _read_proof(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
             point = tensors[f"c{c}.{POINT}"]
             upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
+            if OPPOSITE in entry[UPPER]:
+                upper = _with_opposite(upper, entry[UPPER][OPPOSITE], f"c{c}.{OPPOSITE}.", tensors)
         components.append(Component(float.fromhex(entry[WEIGHT]), lower, upper))
     return Concentration(tuple(components))
+
+
+def _with_opposite(found: Refutation, value: Any, prefix: str, tensors: Tensors) -> Refutation:
+    proof = _read_proof(value[FAILURE], prefix, tensors)
+    upper = max(0.0, found.upper - proof.bound)
+    return replace(found, upper=upper, opposite=Opposite(value[ROW], proof))
 
 
 def _write_proof(

@@ -177,6 +177,32 @@ def draw_intervals(
     return figure
 
 
+def draw_radii(
+    certified: Sequence[float | None], falsified: Sequence[float | None], title: str
+) -> Figure:
+    """The share of inputs that are certified at a radius, and of those that may be: not falsified.
+
+    None: of an input without any certified radius, and of one that nothing falsifies."""
+    count = len(certified)
+    last = 1.1 * max([eps for eps in (*certified, *falsified) if eps is not None] + [1e-9])
+    radii = sorted({0.0, last, *(eps for eps in (*certified, *falsified) if eps is not None)})
+    sure = [sum(eps is not None and eps >= at for eps in certified) for at in radii]
+    maybe = [sum(eps is None or eps > at for eps in falsified) for at in radii]
+    lower, upper = ([100 * number / count for number in each] for each in (sure, maybe))
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axis = figure.subplots()
+    # At a radius itself an input is still certified, and already falsified.
+    axis.step(radii, lower, where="pre", color=COLOURS["concentration"], label="certified")
+    name = "certified upper bound"
+    axis.step(radii, upper, BROKEN[name], where="post", color=COLOURS[name], label="not falsified")
+    axis.set(xlabel="radius ε", ylabel="inputs, %", xlim=(0, last), ylim=(-4, 104))
+    axis.set_title(title, fontsize=11)
+    axis.grid(color="#e6e6e6", lw=0.8)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
 def draw_trade(
     lines: Mapping[str, Sequence[tuple[float, float, float]]],
     labels: tuple[str, str, str],

@@ -1,26 +1,33 @@
-"""Certified upper bounds by laws: P_safe <= P(row r > 0 at x*), by the negated row at a point.
+"""Certified upper bounds by laws: P_safe <= P(row r > 0 at x*), by the negated row at a point;
+of opposite rows, as the two ends of an interval, both failures count.
 
-Points are sought where the row's mean, in units of its standard deviation, is least; nothing rests
-on how they were found.
+Points are sought where a row, taken as Gaussian, fails most; nothing rests on how they were found.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
 from bnncert.attack import project
-from bnncert.evidence.concentration import Refutation
-from bnncert.laws.head import Head, head
+from bnncert.evidence.concentration import Opposite, Refutation
+from bnncert.evidence.laws import Law
+from bnncert.laws.head import Head, head, read_at, read_box
 from bnncert.laws.proof import prove_laws
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Region, Specification, ball
+from bnncert.model.specification import Specification, ball, opposite
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
+
+Read: TypeAlias = Callable[[Tensor], Tensor]  # what the hidden layer reads at points
 
 STEPS = 20
 NODES = 32  # of a quadrature
@@ -43,7 +50,7 @@ def moments(activation: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, 
 
 
 def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the rows [R] at flat points x [..., J]."""
+    """Mean and standard deviation of the rows [R] where the hidden layer reads x [..., J]."""
     mean = x @ net.weight + net.bias
     std = (x**2 @ net.weight_std**2 + net.bias_std**2).sqrt().clamp_min(1e-150)
     first, second = moments(net.activation, mean, std)
@@ -55,10 +62,10 @@ def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tenso
 def worthwhile(problem: Problem, posterior: Normal) -> list[bool]:
     """For which inputs noise decides: where a row's deviation is no small share of its loss."""
     net, spec = head(problem.network, posterior), problem.specification
-    box = spec.region.box
+    box = read_box(problem.network, posterior, spec.region)
     found = []
     for i in range(len(problem)):
-        lower, upper = box.lower[i].flatten(), box.upper[i].flatten()
+        lower, upper = box.lower[i], box.upper[i]
         center = (lower + upper) / 2
         rows = spec.rows[i]
         mean, std = standing(net, center, rows, spec.offsets[i])
@@ -85,55 +92,74 @@ def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | Non
     found: list[Refutation | None] = []
     for i in range(len(problem)):
         spec = problem[i : i + 1].specification
-        point, row, chance = _worst(net, spec)
-        found.append(_at(problem, posterior, spec, point, row) if chance > WORTH else None)
+        worst = _worst(net, partial(read_at, problem.network, posterior), spec)
+        found.append(_at(problem, posterior, spec, worst) if worst.chance > WORTH else None)
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class _Worst:
+    """A point [1, *shape], a row and perhaps its opposite, and about the chance that one of them
+    fails there."""
+
+    chance: float
+    point: Tensor
+    rows: list[int]
+
+
 def _at(
-    problem: Problem, posterior: Normal, spec: Specification, point: Tensor, row: int
+    problem: Problem, posterior: Normal, spec: Specification, worst: _Worst
 ) -> Refutation | None:
+    row, *others = worst.rows
+    law = _failing(problem, posterior, spec, worst.point, row)
+    least, against = law.bound, None
+    for other in others:
+        second = _failing(problem, posterior, spec, worst.point, other)
+        if second.bound > 0:
+            least, against = least + second.bound, Opposite(other, second)
+    upper = min(1.0, max(0.0, 1 - least + 8 * UNIT))
+    return Refutation(upper, worst.point[0].cpu(), row, law, against) if upper < 1 else None
+
+
+def _failing(
+    problem: Problem, posterior: Normal, spec: Specification, point: Tensor, row: int
+) -> Law:
+    """The law of a negated row at a point."""
     negated = Specification(
         ball(point, 0), -spec.rows[:, row : row + 1], -spec.offsets[:, row : row + 1]
     )
     (law,) = prove_laws(Problem(problem.network, posterior, negated), posterior)
-    upper = min(1.0, (1 - law.bound) * (1 + 4 * UNIT))
-    return Refutation(upper, point[0].cpu(), row, law) if upper < 1 else None
+    return law
 
 
-def _worst(net: Head, spec: Specification) -> tuple[Tensor, int, float]:
-    """A point [1, *shape] of the region, the row that is nearest to failing there, and about the
-    chance that it does."""
+def _worst(net: Head, read: Read, spec: Specification) -> _Worst:
+    """Of the rows that are nearest to failing at the centre, each with its opposite."""
     rows, offsets = spec.rows[0], spec.offsets[0]
-    center = spec.region.center
-    mean, std = standing(net, center.flatten(), rows, offsets)
-    best = (math.inf, center, 0)
+    mean, std = standing(net, read(spec.region.center)[0], rows, offsets)
+    found = []
     for row in (mean / std.clamp_min(1e-300)).argsort()[:ROWS].tolist():
-        best = min(
-            best,
-            _descended(net, spec.region, rows[row : row + 1], offsets[row : row + 1], row),
-            key=lambda one: one[0],
-        )
-    return best[1], best[2], float(torch.special.ndtr(torch.tensor(-best[0])))
+        other = opposite(rows, offsets, row)
+        found.append(_descended(net, read, spec, [row] if other is None else [row, other]))
+    return max(found, key=lambda one: one.chance)
 
 
-def _descended(
-    net: Head, region: Region, row: Tensor, offset: Tensor, number: int
-) -> tuple[float, Tensor, int]:
-    """By steps along the gradient's sign, which shrink; the best of all points on the way."""
+def _descended(net: Head, read: Read, spec: Specification, chosen: list[int]) -> _Worst:
+    """By steps against the sign of the gradient of the first row's mean, in units of its deviation,
+    that shrink; of all points on the way the one where all rows together fail most."""
+    rows, offsets, region = spec.rows[0][chosen], spec.offsets[0][chosen], spec.region
     x = region.center
-    best = (math.inf, x, number)
+    best = -math.inf, x
     radius = region.box.upper - region.box.lower
     for step in range(STEPS + 1):
         with torch.enable_grad():
             at = x.detach().requires_grad_()
-            mean, std = standing(net, at.flatten(), row, offset)
-            ratio = (mean / std.clamp_min(1e-300)).sum()
-            (slope,) = torch.autograd.grad(ratio, at)
-        found = float(ratio.detach())
-        if found < best[0]:
-            best = found, x, number
+            mean, std = standing(net, read(at)[0], rows, offsets)
+            ratio = mean / std.clamp_min(1e-300)
+            (slope,) = torch.autograd.grad(ratio[0], at)
+        chance = float(torch.special.log_ndtr(-ratio.detach()).logsumexp(0))
+        if chance > best[0]:
+            best = chance, x
         if not float(region.eps[0]):
             break
         x = project(region, (x - radius * 0.5 ** (1 + step / 4) * slope.sign()).unsqueeze(0))[0]
-    return best
+    return _Worst(math.exp(min(best[0], 0.0)), best[1], chosen)

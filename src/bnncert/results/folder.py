@@ -13,31 +13,48 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bnncert.errors import InputError
 from bnncert.estimate import Estimate
 from bnncert.files.tensors import write_atomically
-from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
+from bnncert.results.answers import AT_LEAST, status
+from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
+from bnncert.results.rows import REGRESSION, Answer, Decision, Result, Status, columns, facts
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
-STATUSES = (Status.CERTIFIED, Status.UNVERIFIED, Status.MISCLASSIFIED, Status.ERROR)
-OPTIONAL = {"target": None, "posterior": None}  # what lines of some folders lack
+RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
+STATUSES = (
+    Status.CERTIFIED,
+    Status.FALSIFIED,
+    Status.UNDECIDED,
+    Status.MISCLASSIFIED,
+    Status.ERROR,
+)
+OLD_STATUSES = ("certified", "unverified", "misclassified")  # a lower bound above 0, or none
+# What lines of some folders lack; old statuses spoke of no threshold.
+OPTIONAL = {
+    **dict.fromkeys(("target", "posterior", *REGRESSION)),
+    "at_least": str(AT_LEAST),
+}
 
 
 @contextmanager
 def result_folder(
-    folder: Path, several_radii: bool = False, name: str = RESULTS
+    folder: Path,
+    several_radii: bool = False,
+    name: str = RESULTS,
+    manifest: Manifest | None = None,
 ) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
     """Gives a function that stores results, or decisions.
 
     The folder changes only when the block ends well. Earlier results there are replaced; a folder
     that holds anything else is refused. several_radii: an input comes once for each of several
-    radii, and certificates are named after both.
+    radii, and certificates are named after both. manifest: what they are about.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -75,6 +92,10 @@ def result_folder(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
+        (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
+        (folder / MANIFEST).unlink(missing_ok=True)
+        if manifest is not None:
+            write_manifest(folder, manifest)
         write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -90,13 +111,16 @@ class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
     line: its number in the file. posterior: the digest of the posterior, in folders that speak of
-    several.
+    several. output, low and high: as in a `Result`.
     """
 
     certificate: str | None
     posterior: str | None
     estimate: Estimate | None
     line: int
+    output: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def read_results(folder: Path) -> list[StoredResult]:
@@ -131,14 +155,27 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         given = OPTIONAL | found | {"line": number}
         drawn = _estimate(found["estimate"]) if "estimate" in found else None
         values = {name: column.read(given) for name, column in columns(StoredResult).items()}
-        if values["status"] not in STATUSES:
-            raise ValueError(f"status is {values['status']!r}")
-        values["status"] = Status(values["status"])
-        return _checked(StoredResult(**values, estimate=drawn))
+        _require_bounds(values)
+        # Lines of old folders have words of their own; an `answer` stood beside those of campaigns.
+        old = "at_least" not in found or "answer" in found
+        values["status"] = _status(values, old)
+        return StoredResult(**values, estimate=drawn)
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"line {number} of {path!r} is malformed ({error}); certify again"
         ) from error
+
+
+def _status(values: Mapping[str, Any], old: bool) -> Status:
+    """The status that follows from the numbers, which a line must say, unless it is an old one."""
+    said = values["status"]
+    if said == Status.ERROR:
+        return Status.ERROR
+    bounds = values["lower"], values["upper"]
+    follows = status(values["label"], values["predicted"], *bounds, values["at_least"])
+    if said != follows and not (old and said in OLD_STATUSES):
+        raise ValueError(f"status is {said!r}, from the numbers follows {str(follows)!r}")
+    return follows
 
 
 def _estimate(found: object) -> Estimate:
@@ -152,12 +189,12 @@ def _estimate(found: object) -> Estimate:
     return drawn
 
 
-def _checked(result: StoredResult) -> StoredResult:
-    if not 0 <= result.lower <= result.upper <= 1:
-        raise ValueError(f"lower is {result.lower!r} and upper {result.upper!r}")
-    if not all(value >= 0 and math.isfinite(value) for value in (result.eps, result.seconds)):
-        raise ValueError(f"eps is {result.eps!r} and seconds {result.seconds!r}")
-    return result
+def _require_bounds(values: Mapping[str, Any]) -> None:
+    lower, upper, eps, seconds = (values[name] for name in ("lower", "upper", "eps", "seconds"))
+    if not 0 <= lower <= upper <= 1:
+        raise ValueError(f"lower is {lower!r} and upper {upper!r}")
+    if not all(value >= 0 and math.isfinite(value) for value in (eps, seconds)):
+        raise ValueError(f"eps is {eps!r} and seconds {seconds!r}")
 
 
 def _refuse(name: str) -> NoReturn:

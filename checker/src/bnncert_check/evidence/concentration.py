@@ -2,6 +2,9 @@
 point for the upper bound.
 
     Σ_c π_c (1 - failure_c) <= P_safe <= Σ_c π_c P(not (row r <= 0 at the point))
+
+Of c·y + d and -c·y + d' both failures count: if d + d' > 0 they exclude each other, and if not both
+are never positive, P_safe = 0.
 """
 
 from __future__ import annotations
@@ -34,11 +37,11 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Refutation:
-    """At the point (flat), row r is at most 0 with the probability that the proof shows."""
+    """At the point (flat), row r is at most 0 with the probability that its proof shows; and so is
+    the row opposite to it, if there is one."""
 
-    row: int
     point: Array
-    proof: Proof | Law | Deep
+    failures: tuple[tuple[int, Proof | Law | Deep], ...]
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,15 @@ def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
 
 
 def _upper(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
-    """P_safe <= P(not (row r <= 0 at the point)), for a point of the region."""
-    point, row = require_point(found.point, question), slice(found.row, found.row + 1)
-    rows, offsets = -question.rows[row], -question.offsets[row]
-    failing = _of_rows(found.proof, model, posterior, point, rows, offsets)
-    return arb(min(upper_float(failing), 1.0))
+    """P_safe <= 1 - P(row r <= 0 at the point), for a point of the region, less P(the opposite row
+    <= 0)."""
+    point, total = require_point(found.point, question), arb(0)
+    for number, proof in found.failures:
+        row = slice(number, number + 1)
+        rows, offsets = -question.rows[row], -question.offsets[row]
+        failing = _of_rows(proof, model, posterior, point, rows, offsets)
+        total += arb(min(upper_float(failing), 1.0))
+    return arb(max(upper_float(total - (len(found.failures) - 1)), 0.0))
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
@@ -150,12 +157,20 @@ def _part(
     lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
     if entry["upper"] is None:
         return Part(lower, None)
-    upper = members(entry["upper"], f"the upper bound of component {i}", ("row", "failure"))
-    row = index(upper["row"], f"the row of component {i}", len(question.rows))
+    said = f"the upper bound of component {i}"
+    upper = members(entry["upper"], said, ("row", "failure"), ("opposite",))
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
     one = replace(asked, rows=1)
+    row = index(upper["row"], f"the row of component {i}", len(question.rows))
     proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
-    return Part(lower, Refutation(row, point, proof))
+    if "opposite" not in upper:
+        return Part(lower, Refutation(point, ((row, proof),)))
+    other = members(upper["opposite"], f"the row opposite to that of {i}", ("row", "failure"))
+    second = index(other["row"], f"the row opposite to that of {i}", len(question.rows))
+    if not (question.rows[row] == -question.rows[second]).all():
+        raise Rejected("rows-not-opposite", f"rows {row} and {second} may fail together")
+    against = _read(other["failure"], f"c{i}.opposite.", one, read_probability)
+    return Part(lower, Refutation(point, ((row, proof), (second, against))))
 
 
 def _read(

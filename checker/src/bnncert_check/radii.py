@@ -1,0 +1,95 @@
+"""radii.jsonl of a result folder: for each input up to which radius P_safe is at least a threshold,
+and from which on it is not.
+
+P_safe falls as the radius grows, so that one certificate at each end says it. Both must be accepted
+lines of the folder's results, settle the threshold, and be about the same input and condition.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnncert_check.files import read_lines
+from bnncert_check.folder import Accepted, threshold
+from bnncert_check.grammar import members, number, whole
+from bnncert_check.question import Question
+from bnncert_check.verdict import ACCEPT, P_SAFE, Reason, Rejected, Verdict
+
+RADII = "radii.jsonl"
+ABOUT = ("index", "label", "at_least", "certified", "falsified")
+
+
+def read_radii(folder: Path) -> list[Any]:
+    """The lines as they stand in the file; none where there is no such file."""
+    path = folder / RADII
+    return read_lines(path) if path.exists() else []
+
+
+def check_radii(folder: Path, lines: list[Any], accepted: Accepted) -> list[Verdict]:
+    """One verdict a line."""
+    seen: set[int] = set()
+    return [_check_line(folder / RADII, i, line, accepted, seen) for i, line in enumerate(lines, 1)]
+
+
+def _check_line(path: Path, i: int, value: Any, accepted: Accepted, seen: set[int]) -> Verdict:
+    where, about = f"{path}:{i}", f"line {i}"
+    try:
+        found = members(value, about, ABOUT)
+        index = whole(found["index"], f"index of {about}", 0)
+        at_least = threshold(found["at_least"], f"at_least of {about}")
+        if index in seen:
+            raise Rejected("result-repeated", f"another line has the radii of input {index}")
+        seen.add(index)
+        questions, said = [], []
+        for name, words in (("certified", "up to"), ("falsified", "not from")):
+            if found[name] is None:
+                continue
+            eps = number(found[name], f"{name} of {about}", 0.0)
+            questions.append(_proved(name, (index, eps), at_least, accepted))
+            said.append(f"{words} {eps!r}")
+        _require_one_question(index, found["label"], questions)
+    except Reason as reason:
+        return Verdict(where, reason.status, reason.code, reason.message)
+    limits = ", ".join(said) or "of no radius is anything known"
+    words = f"input {index}: {P_SAFE} >= {found['at_least']} {limits}"
+    return Verdict(where, ACCEPT, message=words)
+
+
+def _proved(name: str, at: tuple[int, float], at_least: Fraction, accepted: Accepted) -> Question:
+    """The question of the certificate that settles the threshold there."""
+    where = f"input {at[0]} at radius {at[1]!r}"
+    if at not in accepted:
+        raise Rejected("radius-not-proved", f"no accepted result is about {where}")
+    (lower, upper), question = accepted[at]
+    holds, fails = Fraction(lower) >= at_least, Fraction(upper) < at_least
+    if not (holds if name == "certified" else fails):
+        raise Rejected(
+            "radius-not-proved", f"{where} is not {name}: {lower!r} <= {P_SAFE} <= {upper!r}"
+        )
+    return question
+
+
+def _require_one_question(index: int, label: Any, questions: list[Question]) -> None:
+    """But for the radius; the label is theirs."""
+    for question in questions:
+        first = questions[0]
+        same = (
+            np.array_equal(question.region.x, first.region.x)
+            and (question.region.norm, question.region.clip)
+            == (first.region.norm, first.region.clip)
+            and np.array_equal(question.rows, first.rows)
+            and np.array_equal(question.offsets, first.offsets)
+        )
+        if not same:
+            raise Rejected(
+                "radius-not-proved", f"the certificates of input {index} ask different questions"
+            )
+        if label != question.label:
+            raise Rejected(
+                "radius-not-proved",
+                f"input {index}: the line says class {label!r}, its certificate {question.label!r}",
+            )

@@ -1,0 +1,104 @@
+"""Radii: both ends of each input have certificates that settle the threshold, on one question."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bnncert import Problem, ball, class_robust, mlp, save_posterior
+from bnncert.methods import Concentration
+from bnncert.posteriors import Normal
+from bnncert.radius import Search, certified_radii
+from bnncert_check import ACCEPT, Verdict, read_model
+from bnncert_check.__main__ import run
+from bnncert_check.folder import Accepted, check_results, read_results
+from bnncert_check.radii import check_radii, read_radii
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two inputs of one network with their radii, and the posterior p beside the folder."""
+    place: Path = tmp_path_factory.mktemp("radii")
+    network = mlp(2, 2)  # the larger input wins, nearly surely
+    mean = torch.tensor([1, 0, 0, 1, 0, 0]).double()
+    posterior = Normal(mean, torch.full_like(mean, 0.01))
+    x = torch.tensor([[1.0, 0.0], [0.1, 0.8]]).double()
+    problem = Problem(network, posterior, class_robust(ball(x, 0.0), [0, 1], 2))
+    method = Concentration(effort=0, upper=True)
+    search = Search(precision=0.5)
+    certified_radii(problem, method, Decimal("0.6"), search=search).save(place / "out")
+    save_posterior(place / "p.safetensors", network, posterior)
+    return place
+
+
+def verdicts(folder: Path, lines: list[Any]) -> list[Verdict]:
+    accepted: Accepted = {}
+    model = read_model(folder / "p.safetensors")
+    list(check_results(folder / "out", read_results(folder / "out"), model, accepted))
+    return check_radii(folder / "out", lines, accepted)
+
+
+def test_radii_of_the_prover_are_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = read_radii(folder / "out")
+    assert all(line["certified"] < line["falsified"] for line in lines)
+    assert run(folder / "out", folder / "p.safetensors", as_json=False) == 0
+    said = f"P_safe >= 0.6 up to {lines[1]['certified']!r}, not from {lines[1]['falsified']!r}"
+    assert f"radii.jsonl:2  input 1: {said}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"certified": 0.123}, "radius-not-proved"),  # of no certificate
+        ({"falsified": 0.0}, "radius-not-proved"),
+        ({"at_least": "1"}, "radius-not-proved"),
+        ({"at_least": "0"}, "radius-not-proved"),  # nothing falsifies that
+        ({"at_least": "1.1"}, "malformed"),
+        ({"label": None}, "radius-not-proved"),
+        ({"index": 1}, "result-repeated"),
+        ({"index": -1}, "malformed"),
+        ({"certified": "0.1"}, "malformed"),
+        ({"more": 1}, "malformed"),
+    ],
+)
+def test_changed_radii_are_not(folder: Path, change: dict[str, Any], code: str) -> None:
+    first, second = read_radii(folder / "out")
+    found = verdicts(folder, [second, first | change])
+    assert (found[0].status, found[1].code) == (ACCEPT, code)
+
+
+def test_ends_may_be_unknown(folder: Path) -> None:
+    line = read_radii(folder / "out")[0] | {"certified": None}
+    (half,) = verdicts(folder, [line])
+    (none,) = verdicts(folder, [line | {"falsified": None}])
+    assert (half.status, none.status) == (ACCEPT, ACCEPT)
+    assert "of no radius is anything known" in none.message
+
+
+def test_both_ends_are_of_one_input(folder: Path) -> None:
+    """Certificates of two inputs do not make a bracket."""
+    lines = read_radii(folder / "out")
+    model = read_model(folder / "p.safetensors")
+    accepted: Accepted = {}
+    list(check_results(folder / "out", read_results(folder / "out"), model, accepted))
+    accepted[0, 77.0] = accepted[1, lines[1]["falsified"]]
+    (found,) = check_radii(folder / "out", [lines[0] | {"falsified": 77.0}], accepted)
+    assert found.code == "radius-not-proved"
+    assert "different questions" in found.message
+
+
+def test_a_certificate_that_is_not_accepted_proves_no_radius(folder: Path) -> None:
+    path = folder / "out" / "results.jsonl"
+    before = path.read_text()
+    lines = [json.loads(text) for text in before.splitlines()]
+    path.write_text("".join(json.dumps(line | {"lower": 0.0}) + "\n" for line in lines))
+    try:
+        codes = {verdict.code for verdict in verdicts(folder, read_radii(folder / "out"))}
+    finally:
+        path.write_text(before)
+    assert codes == {"radius-not-proved"}
