@@ -15,6 +15,7 @@ from bnncert.errors import InputError
 if TYPE_CHECKING:
     from bnncert.map.folder import Map
     from bnncert.map.run import Progress
+    from bnncert.results.manifest import Manifest
 
 WORST = 5  # cells that are shown
 VNNLIB = ".vnnlib"
@@ -71,10 +72,17 @@ def region_map(
     from bnncert.map.run import Budget
     from bnncert.methods import Concentration, default_method
     from bnncert.results.answers import threshold
+    from bnncert.results.manifest import write_manifest
 
     asked = threshold(at_least)
     budget = Budget(seconds, cells)
     network, weights = load_posterior(posterior)
+    if network.standardisation is not None and not network.standardisation.is_identity:
+        raise InputError(
+            f"{str(posterior)!r} takes values that are standardised, and a region has measured "
+            "ones; make a posterior that takes these: "
+            "bnncert import FILE --as native --measured --out NEW"
+        )
     name = method or default_method(weights).name
     if name == Concentration.name:
         options = {"at_least": float(asked)} | options
@@ -87,8 +95,10 @@ def region_map(
         seed,
     )
     started = time.perf_counter()
-    complete, finished = _mapped(prover, _region(region, condition), parts, budget, out)
+    sides = _region(region, condition)
+    complete, finished = _mapped(prover, sides, parts, budget, out)
     found = read_map(out)
+    write_manifest(out, _manifest(posterior, prover, sides, found.box, condition))
     write_table(out, found)
     show_map(found)
     print(f"{time.perf_counter() - started:.1f} s; the map and its certificates are in {out}")
@@ -96,6 +106,32 @@ def region_map(
         raise typer.Exit(INTERRUPTED)
     if not complete:
         print("the budget is spent: the same command goes on, with more --time or --cells")
+
+
+def _manifest(path: Path, prover: Any, region: Any, box: Any, condition: str) -> Manifest:
+    """What the map is about; sides in their units."""
+    from bnncert.model.standardisation import Column
+    from bnncert.record import about_region, methods_asked
+    from bnncert.results.manifest import subject, written_now
+
+    posterior = prover.posterior
+    subjects = [subject(prover.network, posterior, path)]
+    ends = box.lower.tolist(), box.upper.tolist()
+    features = [
+        Column(
+            f"{side.name} ({side.unit})" if side.unit else side.name,
+            float(side.center),
+            float(side.scale),
+        )
+        for side in region.dimensions
+    ]
+    return written_now(
+        about_region(condition, *ends, subjects, prover.at_least),
+        methods_asked([prover.method]),
+        seed=prover.seed,
+        features=tuple(features),
+        device=posterior.center.device.type,
+    )
 
 
 def _region(path: Path | None, condition: str) -> Any:
