@@ -26,8 +26,8 @@ ZOO = {
     "mnist-cnn-robust-03": (0.3,),
 }
 # Quick methods first: what a run does not reach has their bounds at least.
-QUICK = [{"effort": 1, "upper": True}]
-THOROUGH = [{"effort": 3, "upper": True, "time_limit": 2.0}]
+QUICK: list[dict[str, object]] = [{"effort": 1, "upper": True}]
+THOROUGH: list[dict[str, object]] = [{"effort": 3, "upper": True, "time_limit": 2.0}]
 CHUNK = 500
 
 
