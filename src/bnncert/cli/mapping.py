@@ -30,10 +30,11 @@ def region_map(
     options: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder of the map; the same one resumes it.")],
     region: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Operating region: low, high, name, unit, center, scale and smallest of every "
-            "input, as .toml, .csv or .npz. A VNN-LIB condition brings its own."
+            "input, as .toml, .csv or .npz; or that of the data set advisory. A VNN-LIB condition "
+            "brings its own."
         ),
     ] = None,
     condition: Annotated[
@@ -98,12 +99,12 @@ def region_map(
         print("the budget is spent: the same command goes on, with more --time or --cells")
 
 
-def _region(path: Path | None, condition: str) -> Any:
-    from bnncert.data.regions import load_region
+def _region(source: str | None, condition: str) -> Any:
+    from bnncert.data import load_operating_region
     from bnncert.map.condition import region_of
 
-    if path is not None:
-        return load_region(path)
+    if source is not None:
+        return load_operating_region(source)
     if condition.endswith(VNNLIB):
         return region_of(condition)
     raise InputError("no region is given; give --region FILE, as .toml, .csv or .npz")
