@@ -21,6 +21,7 @@ from bnncert.model.specification import (
     ball,
     class_robust,
     explicit_box,
+    half_space,
     output_interval,
 )
 from bnncert.model.standardisation import Column, Standardisation
@@ -163,8 +164,18 @@ def test_a_line_repeats_the_interval_of_its_certificate(workshop: Workshop) -> N
     assert line(workshop, low=0.3, high=3.0, output=-7).status == ACCEPT
     for changes in ({"low": 0.3}, {"high": 3.0}, {"low": 0.2, "high": 3.0}):
         assert line(workshop, **changes).code == "result-mismatch"
-    above = {"certificate": "upper.safetensors", "low": 0.3, "high": 3.0}
-    assert line(workshop, **above).code == "result-mismatch"
+
+
+def test_rows_that_are_no_interval_have_none(tmp_path: Path) -> None:
+    """A half-space, and rows of another length than 1."""
+    posterior = Normal(vector(1.0, 0.0), vector(0.01, 0.01))
+    region = ball(vector(1.0).reshape(1, 1), 0.1)
+    half = half_space(region, vector(1.0), 0.5)
+    twice = Specification(region, vector(2, -2).reshape(1, 2, 1), vector(0, 6).reshape(1, 2))
+    for name, asked in (("half", half), ("twice", twice)):
+        (said,) = written(tmp_path / name, Problem(mlp(1, 1), posterior, asked))
+        assert codes(tmp_path / name, [said]) == [None]
+        assert codes(tmp_path / name, [said | {"low": 0.0, "high": 3.0}]) == ["result-mismatch"]
 
 
 def test_the_interval_is_in_the_units_of_the_target(tmp_path: Path) -> None:

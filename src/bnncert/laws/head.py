@@ -89,8 +89,8 @@ def _slack(terms: int) -> float:
 
 
 def has_form(network: Network, posterior: Normal) -> bool:
-    """Whether the network ends in a dense layer, an activation and a dense output, and nothing
-    before them is random."""
+    """Whether the network ends in a dense layer, an activation and a dense output, and random
+    weights are there alone."""
     found = _last_layers(network)
     if found is None:
         return False
@@ -99,6 +99,7 @@ def has_form(network: Network, posterior: Normal) -> bool:
     return (
         type(hidden) is type(last) is Dense
         and isinstance(activation, ACTIVATIONS)
+        and bool(posterior.std.any())
         and not any(bool(part.any()) for own in certain for part in own)
     )
 

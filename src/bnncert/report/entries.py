@@ -25,13 +25,17 @@ from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
+from bnncert.model.standardisation import Column
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Independent
+from bnncert.report.coordinates import Table, coordinates, half_widths, outputs_there
 from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
+from bnncert.report.statement import name_of, plain
 from bnncert.results.folder import RADII, RESULTS, StoredResult
 
+HALF_WIDTHS = "half-widths of the box"
 CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
 VERDICTS = {ACCEPT: "accepted", "REJECT": "rejected", "ERROR": "not checkable"}
@@ -82,6 +86,17 @@ class Entry:
     words: Sequence[str] = ()
     picture: Picture | None = None
     section: CrossSection | None = None
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Called:
+    """What coordinates, and outputs or classes, are called and were measured as; and whether
+    regions are boxes, whose sides need not be equal."""
+
+    features: Sequence[Column] = ()
+    outputs: Sequence[Column] = ()
+    boxed: bool = False
 
 
 def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
@@ -149,28 +164,34 @@ def check_command(folder: Path) -> str:
 
 
 def read_entry(
-    folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None
+    folder: Path,
+    result: StoredResult,
+    verdict: CheckerVerdict | None,
+    model: Model | None,
+    called: Called | None = None,
 ) -> Entry:
     """A result with what its certificate shows.
 
-    With a model, also the cross-section through its weights.
+    With a model, also the outputs of its centre and the cross-section through its weights.
     """
+    called = called or Called()
     if result.certificate is None:
         if (result.lower, result.upper) != (0, 1):
             raise InputError(
                 f"input {result.index} claims something and names no certificate; certify again"
             )
-        return Entry(result, verdict, _facts(result, verdict, None))
+        return Entry(result, verdict, _facts(result, verdict, None, called))
     path = _inside(folder, result.certificate)
     certificate = read_certificate(path)
     try:
         _compare(certificate, result)
         point = certificate.counterexample
         section = _section(certificate, point, model, result.seed) if model else None
-        facts = _facts(result, verdict, certificate)
-        return Entry(
-            result, verdict, facts, in_words(certificate), _picture(certificate, point), section
-        )
+        facts = _facts(result, verdict, certificate, called)
+        words = in_words(certificate, called.outputs)
+        picture = _picture(certificate, point)
+        tables = _tables(certificate, result.eps, point, model, called, picture is not None)
+        return Entry(result, verdict, facts, words, picture, section, tables)
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
     except UNREADABLE as error:
@@ -180,15 +201,21 @@ def read_entry(
 
 
 def _facts(
-    result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
+    result: StoredResult,
+    verdict: CheckerVerdict | None,
+    certificate: Certificate | None,
+    called: Called,
 ) -> dict[str, str]:
     """In the order in which people ask: the claim, who checked it, the question, the method."""
     bounds = {
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),
     }
-    asked = {"threshold": f"P_safe ≥ {result.at_least}", "ε": repr(result.eps)}
-    asked |= _region(certificate) if certificate else {}
+    asked = {"threshold": f"P_safe ≥ {result.at_least}"} | _condition(result, called)
+    if certificate is not None:
+        asked |= _region(certificate, result.eps)
+    else:
+        asked |= {HALF_WIDTHS: "–"} if called.boxed else {"ε": repr(result.eps)}
     found = {
         "method": result.method,
         "bound calls": str(result.bound_calls),
@@ -222,15 +249,37 @@ def _estimated(result: StoredResult) -> dict[str, str]:
     return {"estimated, not certified": text}
 
 
-def _region(certificate: Certificate) -> dict[str, str]:
+def _condition(result: StoredResult, called: Called) -> dict[str, str]:
+    """The class, or the interval and what the network at the centre gives."""
+    classes = {"label": result.label, "predicted class": result.predicted, "rival": result.target}
+    found = {
+        name: name_of(called.outputs, index, "class")
+        for name, index in classes.items()
+        if index is not None
+    }
+    if result.low is not None and result.high is not None:
+        found["asked interval"] = f"{result.low:.6g} to {result.high:.6g}"
+    if result.output is not None:
+        found["the network at the centre gives"] = f"{result.output:.6g}"
+    return found
+
+
+def _region(certificate: Certificate, eps: float) -> dict[str, str]:
+    """A box has sides of its own, which need not be equal."""
+    if certificate.norm == "box":
+        return {HALF_WIDTHS: half_widths(certificate), "norm": "box", "clip": "none"}
     clip = certificate.clip
     said = "none" if clip is None else f"{clip[0]:g} to {clip[1]:g}"
-    return {"norm": certificate.norm, "clip": said}
+    return {"ε": repr(eps), "norm": certificate.norm, "clip": said}
 
 
 def _origin(certificate: Certificate, name: str) -> dict[str, str]:
     options = {key: value for key, value in certificate.method.items() if key != "name"}
-    said = (f"{key.replace('_', ' ')} {_plain(value)}" for key, value in options.items())
+    said = (
+        f"{key.replace('_', ' ')} {plain(value)}"
+        for key, value in options.items()
+        if value is not None
+    )
     facts = {
         "kind of evidence": certificate.kind,
         "certificate": name,
@@ -239,10 +288,6 @@ def _origin(certificate: Certificate, name: str) -> dict[str, str]:
     }
     digests = certificate.digests
     return facts | {f"digest of the {key}": digests[key] for key in DIGESTS}
-
-
-def _plain(value: object) -> str:
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def _compare(certificate: Certificate, result: StoredResult) -> None:
@@ -264,6 +309,21 @@ def _inside(folder: Path, name: str) -> Path:
     if not (path.is_file() or path.parent.is_file()):  # itself, or the bundle it lies in
         raise InputError(f"certificate {str(path)!r} is missing; put it back or certify again")
     return path
+
+
+def _tables(
+    certificate: Certificate,
+    eps: float,
+    point: Tensor | None,
+    model: Model | None,
+    called: Called,
+    pictured: bool,
+) -> list[Table]:
+    """What a picture does not show: coordinates, and outputs where the posterior is at hand."""
+    tables = [] if pictured else [coordinates(certificate, eps, point, called.features)]
+    if model is not None:
+        tables.append(outputs_there(model, certificate, point, called.outputs))
+    return [table for table in tables if table is not None]
 
 
 def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:
