@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bnncert.cli.certify import INTERRUPTED, Method
-from bnncert.cli.options import Device, Posterior, Seed, device_named, takes_method
+from bnncert.cli.options import Device, Names, Posterior, Seed, device_named, takes_method
 from bnncert.errors import InputError
 
 if TYPE_CHECKING:
+    from bnncert.data import Dataset
+    from bnncert.data.names import Names as NamesOf
     from bnncert.map.folder import Map
+    from bnncert.map.proving import Prover
     from bnncert.map.run import Progress
 
 WORST = 5  # cells that are shown
@@ -54,6 +57,7 @@ def region_map(
         float, typer.Option("--time", help="Seconds, after which this run ends.")
     ] = 600.0,
     cells: Annotated[int, typer.Option(help="Cells of the whole map at most.")] = 100_000,
+    names: Names = None,
     method: Method = None,
     device: Device = "cpu",
     seed: Seed = 0,
@@ -71,6 +75,7 @@ def region_map(
     from bnncert.map.proving import Prover
     from bnncert.map.run import Budget
     from bnncert.methods import Concentration, default_method
+    from bnncert.record import names_for
     from bnncert.results.answers import threshold
 
     asked = threshold(at_least)
@@ -88,9 +93,11 @@ def region_map(
         seed,
     )
     started = time.perf_counter()
+    called = names_for(names, network, _data_of(region))
     complete, finished = _mapped(prover, _region(region, condition), parts, budget, out)
     found = read_map(out)
     write_table(out, found)
+    _write_manifest(found, out, prover, posterior, called, device)
     show_map(found)
     print(f"{time.perf_counter() - started:.1f} s; the map and its certificates are in {out}")
     if not finished:
@@ -134,6 +141,46 @@ def _mapped(prover: Any, region: Any, parts: int, budget: Any, out: Path) -> tup
                 finished = False
         write_map(store, question, whole)
     return complete, finished
+
+
+def _data_of(region: str | None) -> Dataset | None:
+    """The data set whose region is mapped, if that is what was named: it knows its classes."""
+    from bnncert.data import load_inputs, named
+
+    return load_inputs(region) if region is not None and named(region) else None
+
+
+def _write_manifest(
+    found: Map, out: Path, prover: Prover, path: Path, called: NamesOf, device: str
+) -> None:
+    """Beside the question in map.json: by whom, how, when and where it was answered."""
+    from bnncert.record import methods_asked
+    from bnncert.results.manifest import (
+        Around,
+        ClassKept,
+        Question,
+        Rows,
+        subject,
+        write_manifest,
+        written_now,
+    )
+
+    lower, upper = (tuple(ends.tolist()) for ends in (found.box.lower, found.box.upper))
+    asked = Question(
+        subjects=(subject(prover.network, prover.posterior, path),),
+        region=Around("box", lower=lower, upper=upper),
+        condition=ClassKept(None) if found.text == "class predicted" else Rows(),
+        at_least=found.at_least,
+    )
+    manifest = written_now(
+        asked,
+        methods_asked([prover.method]),
+        seed=prover.seed,
+        features=called.features,
+        outputs=called.outputs,
+        device=device,
+    )
+    write_manifest(out, manifest)
 
 
 class _shown:  # noqa: N801 (used like a function)

@@ -183,18 +183,18 @@ def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
         "ensure_ascii": False,
         "allow_nan": False,
     }
-    template = environment.from_string(_shipped("report.html.jinja"))
-    style = _shipped("report.css")
-    script = _shipped("report.js")
-    context |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
+    template = environment.from_string(shipped("report.html.jinja"))
+    style = shipped("report.css")
+    script = shipped("report.js")
+    context |= {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
     return lambda figures: template.render(context, data=context["data"] | {"figures": figures})
 
 
-def _shipped(name: str) -> str:
+def shipped(name: str) -> str:
     return (files("bnncert.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str) -> str:
     """Content security: the page's own style, script and pictures, and nothing from elsewhere."""
     own = [
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
