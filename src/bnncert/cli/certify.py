@@ -224,7 +224,8 @@ class _Run:
         )
         title = f"{self.path.name}, {_asked(question, self.network)}, method {chosen.name}"
         show_results(results, title, question.eps)
-        show_hints(asked.problem, chosen, results)
+        if complete:
+            show_hints(asked.problem, chosen, results)
         return {_query_name(row, several): (row.lower, row.upper) for row in results}, complete
 
     def property_file(self, path: Path) -> tuple[Bounds, bool]:
@@ -257,6 +258,9 @@ class _Run:
         lower, upper = jointly([(row.lower, row.upper) for row in results])
         bounds = {path.name: (lower, upper if query.exact else 1.0)}
         show_query(path.name, query, bounds[path.name])
+        own = self.network.standardisation
+        if own is not None and not own.is_identity:
+            print("note: its X and Y are the network's own numbers, which are standardised")
         return bounds, True
 
     def _manifest(self, about: Any, method: Any, data: Dataset | None = None) -> Manifest | None:
@@ -353,7 +357,7 @@ def _asked(question: Question, network: Network) -> str:
     """The radius, in standard deviations where inputs are standardised, and the tolerance."""
     size = ", ".join(f"{radius:g}" for radius in question.eps) or "of each input"
     own = network.standardisation
-    unit = " standard deviations" if own and own.inputs else ""
+    unit = " standard deviations" if own and own.inputs and not own.is_identity else ""
     radius = f"eps {size}{unit} ({question.norm})"
     if question.tolerance is None:
         return radius

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -111,7 +111,7 @@ def show_decisions(decisions: Sequence[Decision], title: str, unit: Column | Non
         ends = (
             [percent(d.lower), percent(d.upper, up=True)]
             if softmax
-            else [f"{unit.measured(end):.6g}" for end in (d.lower, d.upper)]
+            else [_outward(unit.measured(d.lower)), _outward(unit.measured(d.upper), up=True)]
         )
         table.add_row(*map(str, cells), *ends, *([percent(d.gap)] if d.gap is not None else []))
     console = Console()
@@ -191,6 +191,12 @@ def _count(number: int, thing: str) -> str:
         if number == 1
         else f"{number} {thing}{'es' if thing.endswith('x') else 's'}"
     )
+
+
+def _outward(value: float, up: bool = False) -> str:
+    """Six digits, rounded away from what is between a lower and an upper end."""
+    context = Context(prec=6, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    return f"{float(context.create_decimal(value)):.6g}"
 
 
 def _regressed(row: Result | Decision) -> tuple[str, str]:

@@ -81,6 +81,12 @@ def region_map(
     asked = threshold(at_least)
     budget = Budget(seconds, cells)
     network, weights = load_posterior(posterior)
+    if network.standardisation is not None and not network.standardisation.is_identity:
+        raise InputError(
+            f"{str(posterior)!r} takes values that are standardised, and a region has measured "
+            "ones; make a posterior that takes these: "
+            "bnncert import FILE --as native --measured --out NEW"
+        )
     name = method or default_method(weights).name
     if name == Concentration.name:
         options = {"at_least": float(asked)} | options

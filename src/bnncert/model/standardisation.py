@@ -60,6 +60,13 @@ class Standardisation:
     inputs: tuple[Column, ...] = ()
     outputs: tuple[Column, ...] = ()
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether it only names columns."""
+        return all(
+            column == Column(column.name) for part in (self.inputs, self.outputs) for column in part
+        )
+
     def inputs_of(self, x: Tensor) -> Tensor:
         """Measured inputs x [N, ...] as the network takes them."""
         return _standardised(self.inputs, x)
