@@ -128,6 +128,7 @@ CORE = {
     "typer",
 }
 EXTRAS = {
+    "bench/verdicts.py": {"bnncert_check"},
     "campaign/executors.py": {"distributed"},
     "campaign/schema.py": {"yaml"},
     "campaign/table.py": {"pyarrow"},

@@ -7,7 +7,6 @@ two name one certificate.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,7 +15,8 @@ from typing import Any, TypeAlias
 
 from bnncert_check.certificate import examine
 from bnncert_check.files import digest, read_lines, reading, strict_json
-from bnncert_check.grammar import exact, listed, members, number, whole, word
+from bnncert_check.grammar import exact, listed, members, number, threshold, whole, word
+from bnncert_check.manifest import Manifest, read_manifest
 from bnncert_check.model import Column, Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import (
@@ -52,9 +52,6 @@ ALSO = (
     "spec",
     *OF_REGRESSIONS,
 )
-DECIMAL = re.compile(
-    r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
-)  # no power that takes for ever
 CERTIFIED, FALSIFIED, UNDECIDED = "certified", "falsified", "undecided"
 UNVERIFIED, MISCLASSIFIED, FAILED = "unverified", "misclassified", "error"
 STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED, UNVERIFIED, MISCLASSIFIED, FAILED)
@@ -192,14 +189,6 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
     )
 
 
-def threshold(value: Any, where: str) -> Fraction:
-    """A probability in decimals, as it was typed."""
-    with reading(f"{where} is not a probability in decimals", "malformed"):
-        if not DECIMAL.fullmatch(word(value, where)) or not 0 <= (found := Fraction(value)) <= 1:
-            raise ValueError("it is not from 0 to 1")
-    return found
-
-
 def _spec(value: Any, where: str) -> Spec:
     """JSON in a string."""
     with reading(f"{where} is not JSON", "malformed"):
@@ -240,22 +229,31 @@ def check_results(
     folder: Path, lines: list[Any], model: Model, accepted: Accepted | None = None
 ) -> Iterator[Verdict]:
     """One verdict a line about this posterior; what is accepted with a certificate is entered."""
-    path = _file(folder)
+    path, manifest = _file(folder), read_manifest(folder)
     seen: set[Any] = set()
     known: Accepted = {} if accepted is None else accepted
     for i, line in enumerate(lines, 1):
         if speaks_of(line, model):
-            yield _check_line(path, i, line, model, seen, known)
+            yield _check_line(path, i, line, model, manifest, seen, known)
 
 
 def _check_line(
-    path: Path, i: int, value: Any, model: Model, seen: set[Any], accepted: Accepted
+    path: Path,
+    i: int,
+    value: Any,
+    model: Model,
+    manifest: Manifest | None,
+    seen: set[Any],
+    accepted: Accepted,
 ) -> Verdict:
     verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
         line = _line(value, f"line {i}", path.name == DECISIONS)
         _require_new(line.identity(model), seen, "another line is about the same input")
         _require_consistent(line, model.outputs)
+        if manifest is not None:
+            classes = None if line.status == FAILED else line.label is not None
+            manifest.require_line(model, line.quantity, line.eps, line.at_least, classes)
         if line.certificate is None:
             if not line.claims_nothing:
                 raise Rejected(
@@ -267,6 +265,8 @@ def _check_line(
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
             _compare(line, verdict, question, model)
+            if manifest is not None:
+                manifest.require_certificate(question)
             accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)

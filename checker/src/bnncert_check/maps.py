@@ -28,8 +28,8 @@ import numpy as np
 from bnncert_check.arithmetic import Array
 from bnncert_check.certificate import examine
 from bnncert_check.files import read_lines, reading, regular, strict_json
-from bnncert_check.folder import CERTIFIED, FALSIFIED, UNDECIDED, inside, threshold
-from bnncert_check.grammar import exact, index, listed, members, number, whole, word
+from bnncert_check.folder import CERTIFIED, FALSIFIED, UNDECIDED, inside
+from bnncert_check.grammar import exact, index, listed, members, number, threshold, whole, word
 from bnncert_check.model import Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected, Verdict

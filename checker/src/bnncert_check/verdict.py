@@ -103,6 +103,9 @@ REJECTIONS = {
     "certificate-missing": "a result claims something and has no certificate",
     "result-mismatch": "a line of results contradicts its certificate or itself",
     "result-repeated": "two lines of results are about one thing, or name one certificate",
+    "manifest-mismatch": (
+        "a line of results or its certificate answers another question than the manifest states"
+    ),
     "cells-do-not-cover": "the cells of a map leave out a part of its region, or are not its parts",
     "cell-mismatch": "a certificate of a map is about another cell, or another condition",
     "radius-not-proved": (

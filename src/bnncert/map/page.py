@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from bnncert.console import percent
 from bnncert.errors import InputError
 from bnncert.files.tensors import write_atomically
 from bnncert.map.folder import CELLS, STATUSES, Map, MapCell, exact_share, read_map, worst
-from bnncert.report.page import PAGE, policy, shipped
+from bnncert.report.html import policy, shipped, template
+from bnncert.report.page import PAGE
 from bnncert.report.statement import particulars
 from bnncert.results.manifest import read_manifest
 from bnncert.results.rows import Status
 from bnncert.version import __version__
 
+REPORT, OWN = "bnncert.report", "bnncert.map"
 CHECK = "check.json"
 MOST = 50_000  # cells on a page that browsers still draw
 WORST = 50  # rows of its table
@@ -61,21 +61,12 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
 
 
 def render(folder: Path, found: Map) -> str:
-    style = shipped("report.css") + _own("map.css")
-    script = _own("map.js")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-        "allow_nan": False,
-    }
-    template = environment.from_string(_own("map.html.jinja"))
+    style = shipped(REPORT, "report.css") + shipped(OWN, "map.css")
+    script = shipped(OWN, "map.js")
     manifest = read_manifest(folder)
     names = [] if manifest is None else [column.name for column in manifest.outputs]
     shares = found.shares()
-    return template.render(
+    return template(shipped(OWN, "map.html.jinja")).render(
         name=folder.resolve().name,
         version=__version__,
         policy=policy(style, script),
@@ -102,10 +93,6 @@ def render(folder: Path, found: Map) -> str:
         worst=[_row(found, each, names) for each in worst(found)[:WORST]],
         data=_data(found, names),
     )
-
-
-def _own(name: str) -> str:
-    return (files("bnncert.map") / "templates" / name).read_text(encoding="utf-8")
 
 
 def statement(found: Map) -> list[str]:

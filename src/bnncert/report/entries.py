@@ -130,6 +130,15 @@ def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[Checker
     return verdicts
 
 
+def read_statement(folder: Path) -> list[str]:
+    """What the checker said in its own words, where it did."""
+    path = folder / CHECK
+    if not path.is_file():
+        return []
+    found = json.loads(path.read_text(encoding="utf-8"))  # `read_verdicts` has read it
+    return [str(sentence) for sentence in found.get("statement") or []]
+
+
 def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
     if entry["status"] not in VERDICTS:
         raise ValueError(f"status is {entry['status']!r}")

@@ -7,18 +7,14 @@ estimated and what was checked.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from bnncert.console import percent, progress
@@ -34,8 +30,10 @@ from bnncert.report.entries import (
     Entry,
     check_command,
     read_entry,
+    read_statement,
     read_verdicts,
 )
+from bnncert.report.html import policy, shipped, template
 from bnncert.report.pictures import data_uri, shrink
 from bnncert.report.statement import name_of, particulars, statement
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
@@ -44,6 +42,7 @@ from bnncert.results.manifest import Manifest, VnnLib, read_manifest
 from bnncert.version import __version__
 
 PAGE = "report.html"
+PACKAGE = "bnncert.report"
 # Of the page per input, for at least THOUSAND inputs; what does not fit is left out, and said so.
 BYTES_EACH = 2_900
 THUMBNAIL_BYTES_EACH = 1_250  # of these
@@ -175,35 +174,10 @@ def render(
 
 def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
     """The page as a function of its figures."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-        "allow_nan": False,
-    }
-    template = environment.from_string(shipped("report.html.jinja"))
-    style = shipped("report.css")
-    script = shipped("report.js")
+    own = template(shipped(PACKAGE, "report.html.jinja"))
+    style, script = shipped(PACKAGE, "report.css"), shipped(PACKAGE, "report.js")
     context |= {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    return lambda figures: template.render(context, data=context["data"] | {"figures": figures})
-
-
-def shipped(name: str) -> str:
-    return (files("bnncert.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def policy(style: str, script: str) -> str:
-    """Content security: the page's own style, script and pictures, and nothing from elsewhere."""
-    own = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    ]
-    return (
-        f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    return lambda figures: own.render(context, data=context["data"] | {"figures": figures})
 
 
 def _about_question(manifest: Manifest | None) -> dict[str, Any]:
@@ -243,6 +217,7 @@ def _context(
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
         "estimated": any(result.estimate for result in results),
         "check": counted_verdicts(entries),
+        "checker_words": read_statement(folder),
         "check_command": check_command(folder),
         "verdict_words": VERDICTS,
         "rows": [
