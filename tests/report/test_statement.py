@@ -29,6 +29,7 @@ from bnncert.results.manifest import (
     Question,
     Rows,
     Source,
+    Stated,
     Subject,
     VnnLib,
 )
@@ -61,6 +62,10 @@ def test_regions_in_words() -> None:
     assert "between the ends that are given for each entry" in said(region=Around("box"))
     whole = Around("box", lower=(0.0, -1.0), upper=(1.0, 2.0))
     assert "cover coordinate 0 from 0 to 1, coordinate 1 from -1 to 2" in said(region=whole)
+    sides = replace(PLAIN, features=(Column("range (km)", 0.0, 10.0), Column("speed")))
+    assert "coordinate 0 (range (km)) from 0 to 10, coordinate 1 (speed) from -1 to 2" in said(
+        sides, region=whole
+    )
     measured = replace(PLAIN, features=(Column("size", 5.0, 2.0),))
     assert "at most ε = 0.1 standard deviations of that coordinate" in said(measured)
 
@@ -81,6 +86,7 @@ def test_conditions_in_words() -> None:
         named, condition=HalfSpace((2.0, 0.0, -1.0), 0.5)
     )
     assert "every output row of the entry’s certificate positive" in said(condition=Rows())
+    assert "satisfies “class 1 or y0 >= 2”" in said(condition=Stated("class 1 or y0 >= 2"))
     asked = VnnLib(Source("q.vnnlib", "c" * 64), "(text)", False, ("rows are rounded",))
     assert "no counterexample as the VNN-LIB file “q.vnnlib”" in said(condition=asked)
     assert "harder to satisfy than the file: rows are rounded." in said(condition=asked)

@@ -9,7 +9,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
@@ -23,12 +23,13 @@ from safetensors.numpy import load_file
 
 from bnncert import load_posterior
 from bnncert.cli.main import main
-from bnncert.data import PUBLISHED, Dataset, load_inputs
+from bnncert.data import PUBLISHED, Dataset, inputs_for, load_inputs
 from bnncert.data.advisory import ADVISORIES, ADVISORY
 from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors
 from bnncert.layers import Conv2d, Dense
 from bnncert.model.network import Network, mlp
+from bnncert.model.standardisation import Standardisation
 from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop, Robust, accuracy
@@ -456,12 +457,12 @@ def test_no_training_is_lost_for_want_of_a_test_set(
     """It is missing the first time, as after a failed download."""
     missing = {"test"}
 
-    def load(name: str, split: str = "test") -> Dataset:
+    def load(own: Standardisation | None, name: str, split: str, targets: Sequence[str]) -> Dataset:
         if split in missing:
             raise InputError(f"the {split} set could not be downloaded")
-        return load_inputs(name, split)
+        return inputs_for(own, name, split, targets)
 
-    monkeypatch.setattr(zoo, "load_inputs", load)
+    monkeypatch.setattr(zoo, "inputs_for", load)
     assert run("train", "tiny")[0] == 2
     missing.clear()
     assert run("train", "tiny")[0] == 0

@@ -14,10 +14,13 @@ from bnncert.errors import InputError
 
 if TYPE_CHECKING:
     from bnncert.data import Dataset
-    from bnncert.data.names import Names as NamesOf
+    from bnncert.data.regions import OperatingRegion
+    from bnncert.map.cells import Cell
     from bnncert.map.folder import Map
     from bnncert.map.proving import Prover
     from bnncert.map.run import Progress
+    from bnncert.model.standardisation import Column
+    from bnncert.results.manifest import Manifest
 
 WORST = 5  # cells that are shown
 VNNLIB = ".vnnlib"
@@ -77,6 +80,7 @@ def region_map(
     from bnncert.methods import Concentration, default_method
     from bnncert.record import names_for
     from bnncert.results.answers import threshold
+    from bnncert.results.manifest import write_manifest
 
     asked = threshold(at_least)
     budget = Budget(seconds, cells)
@@ -99,17 +103,53 @@ def region_map(
         seed,
     )
     started = time.perf_counter()
-    called = names_for(names, network, _data_of(region))
-    complete, finished = _mapped(prover, _region(region, condition), parts, budget, out)
+    called = names_for(names, network, _data_of(region)).outputs
+    sides = _region(region, condition)
+    complete, finished = _mapped(prover, sides, parts, budget, out)
     found = read_map(out)
+    write_manifest(out, _manifest(posterior, prover, sides, found.box, condition, called))
     write_table(out, found)
-    _write_manifest(found, out, prover, posterior, called, device)
     show_map(found)
     print(f"{time.perf_counter() - started:.1f} s; the map and its certificates are in {out}")
     if not finished:
         raise typer.Exit(INTERRUPTED)
     if not complete:
         print("the budget is spent: the same command goes on, with more --time or --cells")
+
+
+def _manifest(
+    path: Path,
+    prover: Prover,
+    region: OperatingRegion,
+    box: Cell,
+    condition: str,
+    outputs: tuple[Column, ...],
+) -> Manifest:
+    """What the map is about; sides in their units, and outputs or classes by name."""
+    from bnncert.model.standardisation import Column
+    from bnncert.record import about_region, methods_asked
+    from bnncert.results.answers import threshold
+    from bnncert.results.manifest import subject, written_now
+
+    posterior = prover.posterior
+    subjects = [subject(prover.network, posterior, path)]
+    ends = box.lower.tolist(), box.upper.tolist()
+    features = [
+        Column(
+            f"{side.name} ({side.unit})" if side.unit else side.name,
+            float(side.center),
+            float(side.scale),
+        )
+        for side in region.dimensions
+    ]
+    return written_now(
+        about_region(condition, *ends, subjects, threshold(prover.at_least)),
+        methods_asked([prover.method]),
+        seed=prover.seed,
+        features=tuple(features),
+        outputs=outputs,
+        device=posterior.center.device.type,
+    )
 
 
 def _region(source: str | None, condition: str) -> Any:
@@ -154,39 +194,6 @@ def _data_of(region: str | None) -> Dataset | None:
     from bnncert.data import load_inputs, named
 
     return load_inputs(region) if region is not None and named(region) else None
-
-
-def _write_manifest(
-    found: Map, out: Path, prover: Prover, path: Path, called: NamesOf, device: str
-) -> None:
-    """Beside the question in map.json: by whom, how, when and where it was answered."""
-    from bnncert.record import methods_asked
-    from bnncert.results.manifest import (
-        Around,
-        ClassKept,
-        Question,
-        Rows,
-        subject,
-        write_manifest,
-        written_now,
-    )
-
-    lower, upper = (tuple(ends.tolist()) for ends in (found.box.lower, found.box.upper))
-    asked = Question(
-        subjects=(subject(prover.network, prover.posterior, path),),
-        region=Around("box", lower=lower, upper=upper),
-        condition=ClassKept(None) if found.text == "class predicted" else Rows(),
-        at_least=found.at_least,
-    )
-    manifest = written_now(
-        asked,
-        methods_asked([prover.method]),
-        seed=prover.seed,
-        features=called.features,
-        outputs=called.outputs,
-        device=device,
-    )
-    write_manifest(out, manifest)
 
 
 class _shown:  # noqa: N801 (used like a function)

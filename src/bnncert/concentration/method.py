@@ -161,9 +161,9 @@ class Concentration:
         """The laws of rows where noise decides and they may help."""
         enough = 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
         better = list(found)
-        for i, noisy in enumerate(worthwhile(problem, posterior)):
-            one, part = better[i], problem[i : i + 1]
-            if noisy and one.proof.bound < enough and not one.interrupted:
+        for i, one in enumerate(found):
+            part, left = problem[i : i + 1], one.proof.bound < enough and not one.interrupted
+            if left and worthwhile(part, posterior) == [True]:
                 (law,) = prove_laws(part, posterior)
                 proof = law if law.bound > one.proof.bound + SETTLED else one.proof
                 one = replace(one, proof=proof, calls=one.calls + 1)
