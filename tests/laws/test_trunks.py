@@ -44,10 +44,10 @@ def test_what_is_nearly_nothing_is_no_obstacle() -> None:
     assert 0.2 < share < 0.8
 
 
-def test_neither_bound_is_wrong() -> None:
-    """And both say something."""
+def compared(seeds: range) -> tuple[float, float]:
+    """Sums of lower and of upper bounds, none of which is wrong."""
     lowers = uppers = 0.0
-    for seed in range(18):
+    for seed in seeds:
         problem, posterior = behind(seed)
         assert has_form(problem.network, posterior)
         share = robust_share(problem, seed)
@@ -58,8 +58,19 @@ def test_neither_bound_is_wrong() -> None:
             assert found is None or found.upper >= share[i] - error[i], (seed, i)
             uppers += 1.0 if found is None else found.upper
         lowers += float(lower.sum())
+    return lowers, uppers
+
+
+def test_neither_bound_is_wrong() -> None:
+    """And both say something."""
+    lowers, uppers = compared(range(18))
     assert lowers > 15
     assert uppers < 33
+
+
+@pytest.mark.slow
+def test_neither_bound_of_hundreds_is_wrong() -> None:
+    compared(range(1000, 1400))
 
 
 def test_which_networks_have_the_form() -> None:

@@ -24,6 +24,7 @@ from safetensors.numpy import load_file
 from bnncert import load_posterior
 from bnncert.cli.main import main
 from bnncert.data import PUBLISHED, Dataset, inputs_for, load_inputs
+from bnncert.data.advisory import ADVISORIES, ADVISORY
 from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors
 from bnncert.layers import Conv2d, Dense
@@ -113,7 +114,8 @@ def mean_accuracy(path: Path, x: NDArray[np.float64], y: NDArray[np.int64]) -> f
 def test_recipes_fit_their_data(name: str) -> None:
     made = ZOO[name]
     outputs = 10 if made.training.noise_std is None else 1
-    if made.data in ("digits", "diabetes"):
+    outputs = len(ADVISORIES) if made.data == ADVISORY else outputs
+    if made.data in ("digits", "diabetes", ADVISORY):
         shape: tuple[int, ...] = tuple(load_inputs(made.data).x.shape[1:])
     elif made.data == "boston":
         shape = (13,)
@@ -194,7 +196,7 @@ def test_shipped_files_are_what_their_index_and_recipe_say(name: str) -> None:
 def test_shipped_logs_are_of_a_whole_training(name: str) -> None:
     log, made = notes_of(posterior_path(name))["log"], ZOO[name]
     examples = {"digits": 1500, "mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
-    examples |= {"boston": 455, "diabetes": 400}
+    examples |= {"boston": 455, "diabetes": 400, ADVISORY: 36_000}
     assert [epoch["number"] for epoch in log] == [*range(1, made.training.epochs + 1)]
     count = examples[made.data]
     if made.training.robust is not None:  # some are kept out
