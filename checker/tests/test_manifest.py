@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from bnncert import (
     output_interval,
     save_posterior,
 )
+from bnncert.cli.main import main
 from bnncert.model.specification import Specification, explicit_box
 from bnncert.posteriors import Normal
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from bnncert_check.__main__ import run
+from bnncert_check.maps import check_map
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -279,3 +282,67 @@ def test_words_without_a_manifest_of_means_and_of_many_kinds(
     certify(many).save(tmp_path / "many")
     words = said(tmp_path / "many", capsys)
     assert "And 4 kinds more." in words
+
+
+# Maps
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A map that the command line made, with its posterior beside it."""
+    place = tmp_path_factory.mktemp("map")
+    network = mlp(2, 2)
+    mean = torch.tensor([1, 0, 0, 1, 0, 0]).double()
+    save_posterior(place / "p.safetensors", network, Normal(mean, torch.full_like(mean, 0.01)))
+    (place / "region.toml").write_text(
+        '[[dimension]]\nname = "distance"\nunit = "km"\nlow = 0\nhigh = 10\nscale = 10\n'
+        '[[dimension]]\nname = "speed"\nlow = 0\nhigh = 1\n'
+    )
+    arguments = ["map", place / "p.safetensors", "--region", place / "region.toml"]
+    arguments += ["--condition", "class 0 or class 1", "--parts", 4, "--out", place / "out"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["bnncert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert end.value.code == 0
+    return place
+
+
+def of_map(place: Path, folder: Path, change: Change) -> str | None:
+    """What is said of the map with a changed manifest."""
+    shutil.copytree(place / "out", folder)
+    edit(folder, change)
+    (*_, last) = check_map(folder, read_model(place / "p.safetensors"))
+    return last.code
+
+
+def test_a_map_agrees_with_its_manifest(mapped: Path, tmp_path: Path) -> None:
+    found = json.loads((mapped / "out" / "manifest.json").read_text())
+    assert found["question"]["condition"] == {"kind": "text", "text": "class 0 or class 1"}
+    assert found["question"]["region"]["upper"] == [1.0, 1.0]
+    assert found["features"][0] == {"name": "distance (km)", "mean": 0.0, "std": 10.0}
+    assert of_map(mapped, tmp_path / "same", lambda _: None) is None
+
+
+OTHER_MAPS: dict[str, Change] = {
+    "another posterior": posterior(posterior="0" * 64),
+    "another threshold": asked(at_least="0.9"),
+    "a larger region": region(upper=[1.0, 2.0]),
+    "another norm": region(norm="linf"),
+    "another condition": condition(kind="text", text="class 0"),
+    "a file": condition(**VNNLIB),
+    "classes": condition(kind="class", target=None),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MAPS)
+def test_a_map_of_another_question_is_refused(name: str, mapped: Path, tmp_path: Path) -> None:
+    assert of_map(mapped, tmp_path / "other", OTHER_MAPS[name]) == "manifest-mismatch"
+
+
+def test_a_condition_as_text_is_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, "class")
+    edit(folder, condition(kind="text", text="class 0"))
+    assert "asks 'class 0', norm linf" in said(folder, capsys)

@@ -24,6 +24,7 @@ from bnncert.results.manifest import (
     Inputs,
     OutputWithin,
     Source,
+    Stated,
     Subject,
     VnnLib,
 )
@@ -63,6 +64,23 @@ def _inputs(question: Question, data: Dataset, count: int) -> Inputs:
         return Inputs(manifest.file_source(Path(question.inputs)), question.select, count)
     numbers = digest("data", [data.x] if data.y is None else [data.x, data.y])
     return Inputs(Source(question.inputs, numbers, is_file=False), question.select, count)
+
+
+def about_region(
+    condition: str,
+    lower: Sequence[float],
+    upper: Sequence[float],
+    subjects: Sequence[Subject],
+    at_least: Decimal,
+) -> manifest.Question:
+    """The question about every part of a region: a condition as text, or a VNN-LIB file."""
+    asked: manifest.Condition = Stated(condition)
+    if condition.endswith(".vnnlib"):
+        path = Path(condition)
+        text = path.read_bytes().decode("ascii")
+        asked = VnnLib(manifest.file_source(path), text, True, ())
+    region = Around("box", lower=tuple(lower), upper=tuple(upper))
+    return manifest.Question(tuple(subjects), region, asked, at_least=str(at_least))
 
 
 def condition_asked(question: Question) -> ClassKept | OutputWithin:

@@ -92,6 +92,15 @@ def test_a_table_is_trained_certified_checked_and_reported(
     code, text, _ = run("check", out, "--posterior", trained)
     assert (code, text.splitlines()[-1]) == (0, "ACCEPT: 5 ACCEPT, 0 REJECT, 0 ERROR")
     assert run("report", out, "--posterior", trained)[0] == 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for said in (
+        "(price) within 60 of the target of the input, as it was measured",
+        "ε = 0.01 standard deviations of that coordinate",
+        *("rooms", "age", "noise", "same"),
+        f"{rows[0]['low']:.6g} to {rows[0]['high']:.6g}",
+        f"{rows[0]['output']:.6g}",
+    ):
+        assert said in page, said
 
 
 def test_the_mean_is_decided_in_the_target_s_units(

@@ -129,11 +129,10 @@ def interval(seed: int, eps: float) -> Problem:
     return Problem(network, Normal(mean, std), spec)
 
 
-@pytest.mark.parametrize("eps", [0.0, 0.1])
-def test_both_ends_of_an_interval_count(eps: float) -> None:
-    """Upper bounds of two ends are not below the truth, and at points they are near it."""
+def counted_twice(seeds: range, eps: float) -> int:
+    """How often both ends count: upper bounds are not below the truth, and at points near it."""
     counted = 0
-    for seed in range(12):
+    for seed in seeds:
         problem = interval(seed, eps)
         assert isinstance(problem.posterior, Normal)
         (share,) = robust_share(problem, seed).tolist()
@@ -145,7 +144,18 @@ def test_both_ends_of_an_interval_count(eps: float) -> None:
         counted += found.opposite is not None
         assert found.upper >= share - error, seed
         assert eps or found.upper <= share + error + 0.08, (seed, found.upper, share)
-    assert counted > 4
+    return counted
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_both_ends_of_an_interval_count(eps: float) -> None:
+    assert counted_twice(range(12), eps) > 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("eps", [0.0, 0.01, 0.1])
+def test_both_ends_of_hundreds_of_intervals_count(eps: float) -> None:
+    assert counted_twice(range(1000, 1400), eps) > 100
 
 
 def test_ends_that_cross_are_never_both_held() -> None:

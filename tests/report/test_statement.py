@@ -4,6 +4,7 @@ entry."""
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Box, Concentration, Problem, certify, class_robust, save_posterior
+from bnncert import (
+    Box,
+    Concentration,
+    InputError,
+    Problem,
+    ball,
+    certify,
+    class_robust,
+    decide,
+    save_posterior,
+)
 from bnncert.evidence.predictive import MEAN
 from bnncert.model.network import Network, mlp
 from bnncert.model.specification import explicit_box
@@ -29,6 +40,7 @@ from bnncert.results.manifest import (
     Question,
     Rows,
     Source,
+    Stated,
     Subject,
     VnnLib,
 )
@@ -61,6 +73,10 @@ def test_regions_in_words() -> None:
     assert "between the ends that are given for each entry" in said(region=Around("box"))
     whole = Around("box", lower=(0.0, -1.0), upper=(1.0, 2.0))
     assert "cover coordinate 0 from 0 to 1, coordinate 1 from -1 to 2" in said(region=whole)
+    sides = replace(PLAIN, features=(Column("range (km)", 0.0, 10.0), Column("speed")))
+    assert "coordinate 0 (range (km)) from 0 to 10, coordinate 1 (speed) from -1 to 2" in said(
+        sides, region=whole
+    )
     measured = replace(PLAIN, features=(Column("size", 5.0, 2.0),))
     assert "at most ε = 0.1 standard deviations of that coordinate" in said(measured)
 
@@ -81,6 +97,7 @@ def test_conditions_in_words() -> None:
         named, condition=HalfSpace((2.0, 0.0, -1.0), 0.5)
     )
     assert "every output row of the entry’s certificate positive" in said(condition=Rows())
+    assert "satisfies “class 1 or y0 >= 2”" in said(condition=Stated("class 1 or y0 >= 2"))
     asked = VnnLib(Source("q.vnnlib", "c" * 64), "(text)", False, ("rows are rounded",))
     assert "no counterexample as the VNN-LIB file “q.vnnlib”" in said(condition=asked)
     assert "harder to satisfy than the file: rows are rounded." in said(condition=asked)
@@ -222,3 +239,41 @@ def test_a_folder_without_a_manifest_says_so(
     assert run(*asked, "--out", out)[0] == 0
     (out / "manifest.json").unlink()
     assert "This folder does not say what was asked" in written(out).words
+
+
+def test_the_report_of_decisions(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """Another quantity, said at the top; bounds of a mean in the target's units."""
+    out = tmp_path / "mean"
+    asked = ["decide", files["r.safetensors"], "--inputs", files["x.npz"], "--eps", 0.01]
+    assert run(*asked, "--tolerance", 40, "--out", out)[0] == 0
+    page = written(out, files["r.safetensors"])
+    assert "This is not Psafe" in page.words
+    assert "mean of output 0 (price), which is to stay within 40 of the target" in page.words
+    assert "None" not in page.words + " ".join(page.data["texts"])
+    decisions = [json.loads(line) for line in (out / "decisions.jsonl").read_text().splitlines()]
+    for row, decision in zip(page.rows(), decisions, strict=True):
+        assert row[3] == decision["status"]
+        assert float(row[4]) == pytest.approx(20 + 9 * decision["lower"], rel=1e-5)
+    assert f"{sum(d['status'] == 'decided' for d in decisions)} of 3 decided" in page.words
+    assert "P_safe ≥" not in " ".join(page.data["texts"])
+    assert page.tags["section"] == 4  # no distribution of probabilities
+
+
+def test_decisions_about_classes(tmp_path: Path) -> None:
+    network = mlp(2, 3)
+    mean = gaussian(network.size, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(2, 2).double()
+    labels = network.forward(mean, x).argmax(-1)
+    problem = Problem(
+        network, Normal(mean, mean.abs() / 50), class_robust(ball(x, 0.01), labels, 3)
+    )
+    decide(problem).save(tmp_path)
+    page = written(tmp_path)
+    assert "mean softmax probability of the label" in page.words
+    assert all(cell[4].endswith("%") for cell in page.rows())
+    assert "ahead of every other class by" in page.facts(0)
+    (tmp_path / "decisions.jsonl").write_text(
+        (tmp_path / "decisions.jsonl").read_text().replace("softmax", "luck")
+    )
+    with pytest.raises(InputError, match="quantity is 'luck'"):
+        written(tmp_path)

@@ -31,6 +31,7 @@ CONDITIONS = {
     "half-space": ("normal", "bound"),
     "rows": (),
     "vnn-lib": ("source", "text", "exact", "notes"),
+    "text": ("text",),
 }
 ROUNDINGS = 8 * 2.0**-52  # of the ends of an interval, relative to the larger one
 
@@ -46,6 +47,7 @@ class Condition:
     normal: tuple[float, ...] = ()
     bound: float = 0.0
     file: str = ""
+    text: str = ""
 
     def require(self, question: Question) -> None:
         """The rows of a certificate must ask the same."""
@@ -78,7 +80,7 @@ class Condition:
             return f"{list(self.normal)!r} times the outputs above {self.bound!r}"
         if self.kind == "vnn-lib":
             return f"the rows of each certificate, said to be those of {self.file!r} (not read)"
-        return "the rows of each certificate"
+        return "the rows of each certificate" if self.kind == "rows" else repr(self.text)
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Manifest:
     quantity: str
     at_least: Fraction | None
     count: int | None  # of inputs
+    lower: tuple[float, ...]  # of a region that is certified in parts
+    upper: tuple[float, ...]
 
     def require_line(
         self,
@@ -113,6 +117,23 @@ class Manifest:
         _require("the radius", not self.eps or eps in self.eps)
         if classes is not None and self.condition.kind in ("class", "interval", "half-space"):
             _require("the class", classes == (self.condition.kind == "class"))
+
+    def require_map(
+        self,
+        model: Model,
+        at_least: Fraction,
+        text: str,
+        box: tuple[tuple[float, ...], tuple[float, ...]],
+    ) -> None:
+        """A map of a region must be an answer to this question."""
+        self.require_line(model, P_SAFE, 0.0, at_least, None)
+        _require("the norm", self.norm == "box")
+        _require("the region", (self.lower, self.upper) == box)
+        stated = {
+            "text": self.condition.text,
+            "vnn-lib": f"no counterexample of {self.condition.file}",
+        }
+        _require("the condition", stated.get(self.condition.kind) == text)
 
     def require_certificate(self, question: Question) -> None:
         _require("the norm", question.region.norm == self.norm)
@@ -146,8 +167,6 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise CannotCheck("malformed", f"{MANIFEST} has a threshold for another quantity")
     subjects = listed(asked["subjects"], f"the posteriors of {MANIFEST}")
     clip = None if region["clip"] is None else _numbers(region["clip"], "the clip range", 2)
-    for name in ("lower", "upper"):
-        _numbers(region[name], f"the {name} ends")
     return Manifest(
         subjects=frozenset(map(_subject, subjects)),
         norm=word(region["norm"], f"the norm of {MANIFEST}"),
@@ -157,6 +176,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         quantity=quantity,
         at_least=at_least,
         count=_inputs(asked["inputs"]),
+        lower=_numbers(region["lower"], "the lower ends"),
+        upper=_numbers(region["upper"], "the upper ends"),
     )
 
 
@@ -230,7 +251,7 @@ def _condition(value: Any) -> Condition:
         return Condition(kind, normal=normal, bound=number(found["bound"], "the bound"))
     if kind == "vnn-lib":
         return Condition(kind, file=_property(found))
-    return Condition(kind)
+    return Condition(kind, text=word(found.get("text", ""), "the condition"))
 
 
 def _property(found: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from bnncert_check.certificate import examine
 from bnncert_check.files import read_lines, reading, regular, strict_json
 from bnncert_check.folder import CERTIFIED, FALSIFIED, UNDECIDED, inside
 from bnncert_check.grammar import exact, index, listed, members, number, threshold, whole, word
+from bnncert_check.manifest import read_manifest
 from bnncert_check.model import Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected, Verdict
@@ -107,6 +108,8 @@ def check_map(folder: Path, model: Model) -> Iterator[Verdict]:
     try:
         with reading(f"{str(path)!r} is no map"):
             found = _read_map(strict_json(regular(path).read_text()), model)
+        if (manifest := read_manifest(folder)) is not None:
+            manifest.require_map(model, found.at_least, found.text, found.box)
         lines = read_lines(folder / CELLS)
         boxes = _boxes(found)
     except Reason as reason:

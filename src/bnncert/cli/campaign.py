@@ -239,17 +239,22 @@ def export(
     parquet: Annotated[
         Path | None, typer.Option(help="Write the table as Parquet (needs pyarrow).")
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write certified means by posterior and eps as Markdown.")
+    ] = None,
 ) -> None:
     """Write the table of a run; without options its results.jsonl, which check and report read."""
     from bnncert.campaign.store import open_store
-    from bnncert.campaign.table import export_csv, export_parquet, write_results
+    from bnncert.campaign.table import export_csv, export_markdown, export_parquet, write_results
 
     with open_store(folder) as store:
         if csv is not None:
             print(f"{csv}: {export_csv(store, csv)} rows")
         if parquet is not None:
             print(f"{parquet}: {export_parquet(store, parquet)} rows")
-        if csv is None and parquet is None:
+        if markdown is not None:
+            print(f"{markdown}: {export_markdown(store, markdown)} rows")
+        if csv is None and parquet is None and markdown is None:
             print(f"{folder}: {write_results(store)} results")
 
 

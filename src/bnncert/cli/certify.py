@@ -83,7 +83,7 @@ def certify(
 ) -> None:
     """Certify P(a network drawn from POSTERIOR is robust around each input).
 
-    Data sets: digits, diabetes, boston, mnist, fashion-mnist, cifar10 (their test splits).
+    Data sets: digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10 (test splits).
     """
     from bnncert.cli.display import show_answers
     from bnncert.importers import load_posterior

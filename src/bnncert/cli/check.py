@@ -43,7 +43,10 @@ def check(
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")
+        Path,
+        typer.Argument(
+            help="What `certify --out`, `map` or `run` wrote: results and certificates."
+        ),
     ],
     posterior: Annotated[
         Path | None,
@@ -60,7 +63,12 @@ def report(
 ) -> None:
     """Write one HTML page about a folder of results, with the checker's verdicts if the folder
     holds check.json."""
+    from bnncert.map.folder import MAP
+    from bnncert.map.page import write_page
     from bnncert.report import write_report
 
-    path = write_report(folder, posterior, out, eps, names)
+    if (folder / MAP).is_file():
+        path = write_page(folder, out)
+    else:
+        path = write_report(folder, posterior, out, eps, names)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")

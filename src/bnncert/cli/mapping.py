@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bnncert.cli.certify import INTERRUPTED, Method
-from bnncert.cli.options import Device, Posterior, Seed, device_named, takes_method
+from bnncert.cli.options import Device, Names, Posterior, Seed, device_named, takes_method
 from bnncert.errors import InputError
 
 if TYPE_CHECKING:
+    from bnncert.data import Dataset
+    from bnncert.data.regions import OperatingRegion
+    from bnncert.map.cells import Cell
     from bnncert.map.folder import Map
+    from bnncert.map.proving import Prover
     from bnncert.map.run import Progress
+    from bnncert.model.standardisation import Column
+    from bnncert.results.manifest import Manifest
 
 WORST = 5  # cells that are shown
 VNNLIB = ".vnnlib"
@@ -30,10 +36,11 @@ def region_map(
     options: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder of the map; the same one resumes it.")],
     region: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Operating region: low, high, name, unit, center, scale and smallest of every "
-            "input, as .toml, .csv or .npz. A VNN-LIB condition brings its own."
+            "input, as .toml, .csv or .npz; or that of the data set advisory. A VNN-LIB condition "
+            "brings its own."
         ),
     ] = None,
     condition: Annotated[
@@ -53,6 +60,7 @@ def region_map(
         float, typer.Option("--time", help="Seconds, after which this run ends.")
     ] = 600.0,
     cells: Annotated[int, typer.Option(help="Cells of the whole map at most.")] = 100_000,
+    names: Names = None,
     method: Method = None,
     device: Device = "cpu",
     seed: Seed = 0,
@@ -70,7 +78,9 @@ def region_map(
     from bnncert.map.proving import Prover
     from bnncert.map.run import Budget
     from bnncert.methods import Concentration, default_method
+    from bnncert.record import names_for
     from bnncert.results.answers import threshold
+    from bnncert.results.manifest import write_manifest
 
     asked = threshold(at_least)
     budget = Budget(seconds, cells)
@@ -93,8 +103,11 @@ def region_map(
         seed,
     )
     started = time.perf_counter()
-    complete, finished = _mapped(prover, _region(region, condition), parts, budget, out)
+    called = names_for(names, network, _data_of(region)).outputs
+    sides = _region(region, condition)
+    complete, finished = _mapped(prover, sides, parts, budget, out)
     found = read_map(out)
+    write_manifest(out, _manifest(posterior, prover, sides, found.box, condition, called))
     write_table(out, found)
     show_map(found)
     print(f"{time.perf_counter() - started:.1f} s; the map and its certificates are in {out}")
@@ -104,12 +117,47 @@ def region_map(
         print("the budget is spent: the same command goes on, with more --time or --cells")
 
 
-def _region(path: Path | None, condition: str) -> Any:
-    from bnncert.data.regions import load_region
+def _manifest(
+    path: Path,
+    prover: Prover,
+    region: OperatingRegion,
+    box: Cell,
+    condition: str,
+    outputs: tuple[Column, ...],
+) -> Manifest:
+    """What the map is about; sides in their units, and outputs or classes by name."""
+    from bnncert.model.standardisation import Column
+    from bnncert.record import about_region, methods_asked
+    from bnncert.results.answers import threshold
+    from bnncert.results.manifest import subject, written_now
+
+    posterior = prover.posterior
+    subjects = [subject(prover.network, posterior, path)]
+    ends = box.lower.tolist(), box.upper.tolist()
+    features = [
+        Column(
+            f"{side.name} ({side.unit})" if side.unit else side.name,
+            float(side.center),
+            float(side.scale),
+        )
+        for side in region.dimensions
+    ]
+    return written_now(
+        about_region(condition, *ends, subjects, threshold(prover.at_least)),
+        methods_asked([prover.method]),
+        seed=prover.seed,
+        features=tuple(features),
+        outputs=outputs,
+        device=posterior.center.device.type,
+    )
+
+
+def _region(source: str | None, condition: str) -> Any:
+    from bnncert.data import load_operating_region
     from bnncert.map.condition import region_of
 
-    if path is not None:
-        return load_region(path)
+    if source is not None:
+        return load_operating_region(source)
     if condition.endswith(VNNLIB):
         return region_of(condition)
     raise InputError("no region is given; give --region FILE, as .toml, .csv or .npz")
@@ -139,6 +187,13 @@ def _mapped(prover: Any, region: Any, parts: int, budget: Any, out: Path) -> tup
                 finished = False
         write_map(store, question, whole)
     return complete, finished
+
+
+def _data_of(region: str | None) -> Dataset | None:
+    """The data set whose region is mapped, if that is what was named: it knows its classes."""
+    from bnncert.data import load_inputs, named
+
+    return load_inputs(region) if region is not None and named(region) else None
 
 
 class _shown:  # noqa: N801 (used like a function)

@@ -27,8 +27,8 @@ Names = Annotated[
 ]
 
 INPUTS = (
-    "Data set (digits, diabetes, boston, mnist, fashion-mnist, cifar10), .npz file with x and, if "
-    "known, y and eps, or .csv whose last column is y."
+    "Data set (digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10), .npz file with "
+    "x and, if known, y and eps, or .csv whose last column is y."
 )
 NO_CLIP = "Do not clip, also for images."
 # By name: the type and the help of every option of some method; which has which is for the methods

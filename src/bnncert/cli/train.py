@@ -37,9 +37,9 @@ def train(
     data: Annotated[
         str,
         typer.Option(
-            help="Data set: digits, diabetes, boston, mnist, fashion-mnist, cifar10; or an .npz "
-            "with x and y or a .csv, whose last tenth is kept out for the scores (shuffle a sorted "
-            "one)."
+            help="Data set: digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10; or "
+            "an .npz with x and y or a .csv, whose last tenth is kept out for the scores (shuffle "
+            "a sorted one)."
         ),
     ] = "digits",
     task: Annotated[

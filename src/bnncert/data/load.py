@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnncert.data.advisory import ADVISORY, OPERATING, advisory
 from bnncert.data.dataset import Array, Dataset, dataset
 from bnncert.data.fetch import cached_files, downloaded, folder, local_files
 from bnncert.data.published import PUBLISHED, Published
+from bnncert.data.regions import OperatingRegion, load_region
 from bnncert.data.table import read_table
 from bnncert.errors import InputError
 from bnncert.files.npz import read_arrays
@@ -79,6 +81,15 @@ def _table(path: Path, targets: Sequence[str], names: Sequence[str]) -> Dataset:
     there = not names or (all(name in table.values for name in asked) and not {*asked} & {*known})
     found = dataset(str(path), table.columns(known), table.targets(asked) if there else None)
     return replace(found, names=known, targets=asked if there else ())
+
+
+def load_operating_region(source: str) -> OperatingRegion:
+    """That of a data set by name, or the one in a file.
+
+    >>> [side.name for side in load_operating_region("advisory").dimensions]
+    ['relative altitude', 'relative climb rate', 'time to closest approach']
+    """
+    return REGIONS[source] if source in REGIONS else load_region(source)
 
 
 def named(source: str) -> bool:
@@ -164,12 +175,14 @@ def _boston(split: str) -> Dataset:
     return Dataset("boston", x[part], y[part], image=False, standardised=True)
 
 
-# What comes with scikit-learn, and what is looked for on the machine alone.
+# What is generated, what comes with scikit-learn, and what is looked for on the machine alone.
 SHIPPED: dict[str, Callable[[str], Dataset]] = {
+    ADVISORY: advisory,
     "digits": _digits,
     "diabetes": _diabetes,
     "boston": _boston,
 }
+REGIONS = {ADVISORY: OPERATING}
 
 
 def _published(name: str, split: str, otherwise: Callable[[str, Published], list[Path]]) -> Dataset:

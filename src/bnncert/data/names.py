@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from bnncert.data.advisory import ADVISORIES, ADVISORY, OPERATING
 from bnncert.data.dataset import Dataset
 from bnncert.errors import InputError
 from bnncert.model.standardisation import Column
@@ -29,6 +30,13 @@ def _named(features: str = "", outputs: str = "") -> Names:
 
 
 NAMES = {
+    ADVISORY: Names(
+        tuple(
+            Column(f"{side.name} [{side.unit}]", float(side.center), float(side.scale))
+            for side in OPERATING.dimensions
+        ),
+        tuple(map(Column, ADVISORIES)),
+    ),
     "fashion-mnist": _named(
         outputs="T-shirt/top, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, "
         "ankle boot"

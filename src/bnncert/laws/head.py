@@ -29,6 +29,7 @@ from bnncert.posteriors.independent import Normal
 MOVES = (Flatten, Reshape)
 LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
 WIDER, ROUNDED = 2.0**-20, 2.0**-40  # of a box's width, and of its ends
+GRAIN = 2.0**-60
 UNDERFLOW = 2.0**-499  # of a sum or a root of what was too small for a float, generously
 
 
@@ -156,9 +157,11 @@ def read_box(network: Network, posterior: Normal, region: Region) -> Box:
         return Box(region.box.lower.flatten(1), region.box.upper.flatten(1))
     known = prefix(network, posterior.mean, posterior.std, region).boxes[_node(network)]
     lower, upper = known.lower.flatten(1), known.upper.flatten(1)
-    # A checker whose roundings differ must find that it holds them.
-    spare = WIDER * (upper - lower) + ROUNDED * (lower.abs() + upper.abs()) + LEAST
-    return Box(lower - spare, upper + spare)
+    # A checker whose roundings differ must find that it holds them. Multiples of a grain, so that
+    # no centre and no width is too small to be squared.
+    spare = WIDER * (upper - lower) + ROUNDED * (lower.abs() + upper.abs()) + GRAIN
+    lower, upper = ((lower - spare) / GRAIN).floor(), ((upper + spare) / GRAIN).ceil()
+    return Box(lower * GRAIN, upper * GRAIN)
 
 
 def read_at(network: Network, posterior: Normal, x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from bnncert.evidence.certificate import (
     Certificate,
     read_certificate,
 )
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
@@ -33,9 +34,14 @@ from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
 from bnncert.report.statement import name_of, plain
-from bnncert.results.folder import RADII, RESULTS, StoredResult
+from bnncert.results.folder import RADII, StoredResult
+from bnncert.results.rows import P_SAFE
 
 HALF_WIDTHS = "half-widths of the box"
+BOUNDED = {  # what lines of decisions bound
+    SOFTMAX: "the mean softmax probability of the label",
+    MEAN: "the mean of the output, in the network’s own numbers",
+}
 CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
 VERDICTS = {ACCEPT: "accepted", "REJECT": "rejected", "ERROR": "not checkable"}
@@ -97,6 +103,7 @@ class Called:
     features: Sequence[Column] = ()
     outputs: Sequence[Column] = ()
     boxed: bool = False
+    bounded: Column | None = None  # what bounds of a mean were measured as
 
 
 def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
@@ -154,7 +161,7 @@ def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
     but what it claims."""
     path = str(entry["path"])
     claimed = entry["claimed"]
-    line = f"{RESULTS}:{result.line}"
+    line = f"{result.file}:{result.line}"
     if claimed is not None and tuple(claimed) != (result.lower, result.upper):
         return False
     if entry["status"] == ACCEPT and result.certificate is not None:
@@ -185,7 +192,7 @@ def read_entry(
     """
     called = called or Called()
     if result.certificate is None:
-        if (result.lower, result.upper) != (0, 1):
+        if (result.lower, result.upper) != (0, 1) or result.quantity == MEAN:
             raise InputError(
                 f"input {result.index} claims something and names no certificate; certify again"
             )
@@ -220,17 +227,18 @@ def _facts(
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),
     }
-    asked = {"threshold": f"P_safe ≥ {result.at_least}"} | _condition(result, called)
+    asked = {"threshold": f"P_safe ≥ {result.at_least}"}
+    if result.quantity != P_SAFE:
+        bounds |= {} if result.gap is None else {"ahead of every other class by": repr(result.gap)}
+        asked = {"bounds of": BOUNDED[result.quantity]}
+    asked |= _condition(result, called)
     if certificate is not None:
         asked |= _region(certificate, result.eps)
     else:
         asked |= {HALF_WIDTHS: "–"} if called.boxed else {"ε": repr(result.eps)}
-    found = {
-        "method": result.method,
-        "bound calls": str(result.bound_calls),
-        "seconds": repr(result.seconds),
-        "seed": str(result.seed),
-    }
+    found = {"method": result.method, "seconds": repr(result.seconds)}
+    if result.quantity == P_SAFE:
+        found |= {"bound calls": str(result.bound_calls), "seed": str(result.seed)}
     origin = _origin(certificate, str(result.certificate)) if certificate else {}
     return bounds | _checked(verdict) | _estimated(result) | asked | found | origin
 

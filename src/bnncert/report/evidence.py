@@ -12,10 +12,15 @@ from bnncert.evidence.concentration import Concentration, Proof, Refutation
 from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
 from bnncert.evidence.networks import Networks
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.evidence.written import Tensors
 from bnncert.model.standardisation import Column
 from bnncert.report.statement import name_of
 
+PREDICTIVE = (
+    "The mean over all networks lies between the bounds at every point of the region, by linear "
+    "bounds of the outputs and exponential tails of what leaves them."
+)
 SHOWN = 6  # boxes that are described one by one
 BOUNDS = {
     "lbp": "backward linear bounds (lbp)",
@@ -172,4 +177,6 @@ WORDS: dict[str, Callable[[Any, Tensors, Sequence[Column]], list[str]]] = {
     boxes.KIND: _boxes,
     concentration.KIND: _concentration,
     networks.KIND: _networks,
+    SOFTMAX: lambda *_: [PREDICTIVE],
+    MEAN: lambda *_: [PREDICTIVE],
 }

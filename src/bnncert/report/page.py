@@ -20,6 +20,7 @@ from markupsafe import Markup
 from bnncert.console import percent, progress
 from bnncert.data.names import Names, read_names
 from bnncert.errors import InputError
+from bnncert.evidence.predictive import MEAN
 from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
 from bnncert.report.cross_section import REACH, SIDE, unit
@@ -38,7 +39,8 @@ from bnncert.report.pictures import data_uri, shrink
 from bnncert.report.statement import name_of, particulars, statement
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
 from bnncert.results.folder import STATUSES, StoredResult, read_results
-from bnncert.results.manifest import Manifest, VnnLib, read_manifest
+from bnncert.results.manifest import Manifest, OutputWithin, VnnLib, read_manifest
+from bnncert.results.rows import P_SAFE, Status
 from bnncert.version import __version__
 
 PAGE = "report.html"
@@ -49,21 +51,23 @@ THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
 MOST = 20_000  # results on a page that browsers still open
 PRINTED = 100  # results of a page whose entries are all open on paper
-SETTINGS = ("threshold", "method", "options", "ε", "norm", "clip", "seed")
+SETTINGS = ("threshold", "bounds of", "method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = (
     "digest of the posterior",
     "digest of the architecture",
     "kind of evidence",
     "made with",
 )
+DECIDING = (Status.DECIDED, Status.UNDECIDED)
 MEANING = {
     "certified": "the lower bound reaches the threshold.",
     "falsified": "the upper bound stays below the threshold.",
-    "undecided": "the threshold lies between the bounds, which hold all the same.",
+    "undecided": "the bounds settle the question neither way; they hold all the same.",
     "misclassified": (
         "the network at the posterior’s centre is wrong on the clean input; the bounds hold."
     ),
     "error": "the computation failed. Nothing is known.",
+    "decided": "the averaged network keeps its answer on the whole region.",
 }
 
 
@@ -131,8 +135,12 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
 def _called(manifest: Manifest | None, names: Path | None) -> Called:
     """Of a file, else of the manifest."""
     if manifest is not None:
-        boxed = manifest.question.region.norm == "box"
-        return Called(manifest.features, manifest.outputs, boxed)
+        asked = manifest.question
+        bounded = None
+        if isinstance(asked.condition, OutputWithin) and manifest.outputs:
+            bounded = manifest.outputs[asked.condition.output]
+        boxed = asked.region.norm == "box"
+        return Called(manifest.features, manifest.outputs, boxed, bounded)
     given = Names() if names is None else read_names(names)
     return Called(given.features, given.outputs)
 
@@ -212,7 +220,12 @@ def _context(
         "settings": shared(entries, _settings(entries)),
         "regression": any(result.low is not None for result in results),
         "provenance": shared(entries, PROVENANCE),
-        "statuses": [(status, counts[status], MEANING[status]) for status in STATUSES],
+        "statuses": [
+            (status, counts[status], MEANING[status])
+            for status in (STATUSES if results[0].quantity == P_SAFE else DECIDING)
+        ],
+        "quantity": results[0].quantity,
+        "decided": counts[Status.DECIDED],
         "labels": sorted({result.label for result in results if result.label is not None}),
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
         "estimated": any(result.estimate for result in results),
@@ -231,7 +244,10 @@ def _context(
 def _settings(entries: Sequence[Entry]) -> list[str]:
     """What the page says of all results together; boxes have sides in the place of a radius."""
     boxed = any(HALF_WIDTHS in entry.facts for entry in entries)
-    return [HALF_WIDTHS if boxed and name == "ε" else name for name in SETTINGS]
+    decisions = entries[0].result.quantity != P_SAFE
+    lacking = ("threshold", "seed") if decisions else ("bounds of",)
+    names = [name for name in SETTINGS if name not in lacking]
+    return [HALF_WIDTHS if boxed and name == "ε" else name for name in names]
 
 
 def _asked(result: StoredResult, called: Called) -> list[tuple[str, str]]:
@@ -245,6 +261,13 @@ def _asked(result: StoredResult, called: Called) -> list[tuple[str, str]]:
     ]
 
 
+def _bound(result: StoredResult, value: float, called: Called, *, up: bool = False) -> str:
+    """A probability in percent, a mean as its output was measured."""
+    if result.quantity == MEAN:
+        return f"{called.bounded.measured(value) if called.bounded else value:.6g}"
+    return percent(value, up=up)
+
+
 def _row(
     entry: Entry, thumbnail: str | None, radii: Mapping[float, str], called: Called
 ) -> dict[str, Any]:
@@ -255,9 +278,9 @@ def _row(
         "asked": _asked(result, called),
         "thumbnail": thumbnail,
         "eps": radii.get(result.eps),
-        "lower": percent(result.lower),
-        "upper": percent(result.upper, up=True),
-        "bar": percent_bar(result.lower, result.upper),
+        "lower": _bound(result, result.lower, called),
+        "upper": _bound(result, result.upper, called, up=True),
+        "bar": None if result.quantity == MEAN else percent_bar(result.lower, result.upper),
         "seconds": f"{result.seconds:.3f}",
         "estimate": f"{100 * drawn.low:.1f}–{100 * drawn.high:.1f} %" if drawn else "–",
         "verdict": entry.verdict.status if entry.verdict else None,

@@ -16,6 +16,7 @@ from bnncert.results.manifest import (
     OutputWithin,
     Question,
     Source,
+    Stated,
     Subject,
     VnnLib,
 )
@@ -100,12 +101,18 @@ def _region(region: Around, features: Sequence[Column]) -> str:
     if region.clip is not None:
         said += f" and whose coordinates lie between {region.clip[0]:g} and {region.clip[1]:g}"
     if region.lower:
-        ends = ", ".join(
-            f"{name_of(features, i, 'coordinate')} from {low:g} to {high:g}"
-            for i, (low, high) in enumerate(zip(region.lower, region.upper, strict=True))
-        )
-        said += f"; together the entries cover {ends}"
+        said += f"; together the entries cover {_ends(region, features)}"
     return said
+
+
+def _ends(region: Around, features: Sequence[Column]) -> str:
+    """As they were measured."""
+    sides = []
+    for i, (low, high) in enumerate(zip(region.lower, region.upper, strict=True)):
+        column = features[i] if i < len(features) else Column("")
+        measured = f"from {column.measured(low):.6g} to {column.measured(high):.6g}"
+        sides.append(f"{name_of(features, i, 'coordinate')} {measured}")
+    return ", ".join(sides)
 
 
 def _radius(eps: Sequence[float]) -> str:
@@ -139,6 +146,8 @@ def _condition(question: Question, outputs: Sequence[Column]) -> str:
         return f"keeps {terms} above {asked.bound:g}"
     if isinstance(asked, VnnLib):
         return f"has no counterexample as the VNN-LIB file “{asked.source.name}” describes them"
+    if isinstance(asked, Stated):
+        return f"satisfies “{asked.text}”"
     return "keeps every output row of the entry’s certificate positive"
 
 

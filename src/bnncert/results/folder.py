@@ -21,10 +21,20 @@ from typing import Any, NoReturn
 
 from bnncert.errors import InputError
 from bnncert.estimate import Estimate
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.files.tensors import write_atomically
 from bnncert.results.answers import AT_LEAST, status
 from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
-from bnncert.results.rows import REGRESSION, Answer, Decision, Result, Status, columns, facts
+from bnncert.results.rows import (
+    P_SAFE,
+    REGRESSION,
+    Answer,
+    Decision,
+    Result,
+    Status,
+    columns,
+    facts,
+)
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
 RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
@@ -38,9 +48,11 @@ STATUSES = (
 OLD_STATUSES = ("certified", "unverified", "misclassified")  # a lower bound above 0, or none
 # What lines of some folders lack; old statuses spoke of no threshold.
 OPTIONAL = {
-    **dict.fromkeys(("target", "posterior", *REGRESSION)),
+    **dict.fromkeys(("target", "posterior", "gap", *REGRESSION)),
     "at_least": str(AT_LEAST),
+    "quantity": P_SAFE,
 }
+OF_DECISIONS = {"method": "predictive", "bound_calls": 0, "seed": 0}  # which their lines lack
 
 
 @contextmanager
@@ -111,7 +123,8 @@ class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
     line: its number in the file. posterior: the digest of the posterior, in folders that speak of
-    several. output, low and high: as in a `Result`.
+    several. output, low and high: as in a `Result`. quantity and gap: as in a `Decision`, of a line
+    of decisions.jsonl, which has no threshold.
     """
 
     certificate: str | None
@@ -121,14 +134,23 @@ class StoredResult(Answer):
     output: float | None = None
     low: float | None = None
     high: float | None = None
+    quantity: str = P_SAFE
+    gap: float | None = None
+
+    @property
+    def file(self) -> str:
+        """The name of the file whose line it is."""
+        return RESULTS if self.quantity == P_SAFE else DECISIONS
 
 
 def read_results(folder: Path) -> list[StoredResult]:
-    """Every line of the folder's results, checked.
+    """Every line of the folder's results, or of its decisions where it has those alone, checked.
 
     An `InputError` names the first that is not one.
     """
     path = folder / RESULTS
+    if (folder / DECISIONS).is_file() and not path.is_file():
+        path = folder / DECISIONS
     if not folder.is_dir():
         raise InputError(
             f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote"
@@ -152,10 +174,16 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         found = json.loads(text, parse_constant=_refuse)
         if not isinstance(found, dict):
             raise ValueError("not an object")
-        given = OPTIONAL | found | {"line": number}
+        decision = Path(path).name == DECISIONS
+        given = OPTIONAL | (OF_DECISIONS if decision else {}) | found | {"line": number}
         drawn = _estimate(found["estimate"]) if "estimate" in found else None
         values = {name: column.read(given) for name, column in columns(StoredResult).items()}
         _require_bounds(values)
+        if decision:
+            values["status"] = _decided(values)
+            return StoredResult(**values, estimate=None)
+        if values["quantity"] != P_SAFE:
+            raise ValueError(f"quantity is {values['quantity']!r}")
         # Lines of old folders have words of their own; an `answer` stood beside those of campaigns.
         old = "at_least" not in found or "answer" in found
         values["status"] = _status(values, old)
@@ -164,6 +192,14 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         raise InputError(
             f"line {number} of {path!r} is malformed ({error}); certify again"
         ) from error
+
+
+def _decided(values: Mapping[str, Any]) -> Status:
+    if values["quantity"] not in (SOFTMAX, MEAN):
+        raise ValueError(f"quantity is {values['quantity']!r}")
+    if values["status"] not in (Status.DECIDED, Status.UNDECIDED):
+        raise ValueError(f"status is {values['status']!r}")
+    return Status(values["status"])
 
 
 def _status(values: Mapping[str, Any], old: bool) -> Status:
@@ -191,7 +227,8 @@ def _estimate(found: object) -> Estimate:
 
 def _require_bounds(values: Mapping[str, Any]) -> None:
     lower, upper, eps, seconds = (values[name] for name in ("lower", "upper", "eps", "seconds"))
-    if not 0 <= lower <= upper <= 1:
+    within = values["quantity"] == MEAN or (lower >= 0 and upper <= 1)
+    if not (within and lower <= upper and math.isfinite(upper - lower)):
         raise ValueError(f"lower is {lower!r} and upper {upper!r}")
     if not all(value >= 0 and math.isfinite(value) for value in (eps, seconds)):
         raise ValueError(f"eps is {eps!r} and seconds {seconds!r}")

@@ -123,13 +123,21 @@ class VnnLib:
     notes: tuple[str, ...]
 
 
-Condition: TypeAlias = ClassKept | OutputWithin | HalfSpace | Rows | VnnLib
+@dataclass(frozen=True)
+class Stated:
+    """A condition as text, as maps take it."""
+
+    text: str
+
+
+Condition: TypeAlias = ClassKept | OutputWithin | HalfSpace | Rows | VnnLib | Stated
 KINDS: dict[str, type[Any]] = {
     "class": ClassKept,
     "interval": OutputWithin,
     "half-space": HalfSpace,
     "rows": Rows,
     "vnn-lib": VnnLib,
+    "text": Stated,
 }
 
 

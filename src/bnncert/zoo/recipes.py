@@ -182,6 +182,12 @@ ZOO: dict[str, Recipe] = {
         _certifiable(0.05, 1.0, epochs=100, batch_size=64, learning_rate=1e-2, kappa=0.8),
         about="KL 1",
     ),
+    "advisory": Recipe(
+        mlp(3, 24, 24, 5),
+        "advisory",
+        _certifiable(0.01, 1.0, epochs=25, learning_rate=5e-3, clip=None),
+        about="KL 1",
+    ),
     "boston-robust": Recipe(
         mlp(13, 50, 1), "boston", _certifiable_regression(noise_std=0.3), about="KL 1"
     ),
