@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 FIELDS = ["index", "label", "target", "predicted", "status", "lower", "upper", "at_least"]
-FIELDS += ["method", "eps", "bound_calls", "seconds", "seed", "certificate"]
+FIELDS += ["method", "eps", "bound_calls", "seconds", "seed"]
+FIELDS += ["lower_by", "upper_by", "certificate"]
 
 
 def property_file(path: Path, x: np.ndarray, eps: float, label: int, rest: str = "") -> None:

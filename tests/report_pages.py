@@ -55,7 +55,7 @@ class Page(HTMLParser):
     def rows(self) -> list[list[str]]:
         """The table of inputs."""
         start = next(
-            i for i, cells in enumerate(self.cells) if cells[0] == "input" and "label" in cells
+            i for i, cells in enumerate(self.cells) if cells[0] == "input" and "status" in cells
         )
         return self.cells[start + 1 :]
 

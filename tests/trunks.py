@@ -1,15 +1,16 @@
 """Networks whose last layer alone is random: small residual trunks, and heads of every kind of
-covariance."""
+covariance; and others whose last two layers are."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bnncert import Problem, Residual
-from bnncert.layers import Add, Conv2d, Dense, Flatten, LeakyReLU, ReLU, Tanh
+from bnncert.layers import Add, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, Permute, ReLU, Tanh
 from bnncert.model.network import Network
 from bnncert.model.specification import ball, class_robust
 from bnncert.posteriors import LowRankNormal, Normal
@@ -85,3 +86,31 @@ def asked(seed: int, network: Network, posterior: Gaussian, eps: float = 0.05) -
     labels = network.forward(posterior.mean, x).argmax(-1)
     region = ball(x, eps, ("linf", "linf", "l2", "l1")[seed % 4], (0.0, 1.0))
     return Problem(network, posterior, class_robust(region, labels, network.outputs))
+
+
+def before_two(seed: int) -> Network:
+    """Dense layers, a residual convolution, or windows, and two layers more."""
+    act = (ReLU(), Tanh(), LeakyReLU(0.2))[seed % 3]
+    block = Residual((Conv2d(2, 2, (3, 3), (1, 1), (1, 1)), act))
+    before: tuple[Any, ...] = (
+        (Dense(4, 5), act, Dense(5, 3), act),
+        (Conv2d(1, 2, (2, 2)), act, block, Flatten()),
+        (Conv2d(1, 3, (2, 2)), act, MaxPool2d((3, 3)), Permute((1, 2, 0)), Flatten()),
+    )[seed // 3 % 3]
+    shape, width = ((4,), 3) if seed // 3 % 3 == 0 else ((1, 4, 4), 18 if seed // 3 % 3 == 1 else 3)
+    hidden = (ReLU(), Tanh())[seed % 2]
+    return Network(shape, (*before, Dense(width, 4), hidden, Dense(4, 3)))
+
+
+def behind(seed: int) -> tuple[Problem, Normal]:
+    """Weights of the last two layers of σ up to 1; the others certain."""
+    network, generator = before_two(seed), torch.Generator().manual_seed(seed)
+    mean = 0.7 * gaussian(network.size, generator=generator)
+    count = sum(part.numel() for own in network.split(mean)[-3:] for part in own)
+    std = torch.zeros_like(mean)
+    std[-count:] = (0.05, 0.3, 1.0)[seed % 3] * uniform(count, generator=generator)
+    x = uniform(2, *network.input_shape, generator=generator)
+    region = ball(x, (0.0, 0.01, 0.05)[seed // 2 % 3], ("linf", "l2")[seed % 2])
+    labels = network.forward(mean, x).argmax(-1)
+    posterior = Normal(mean, std)
+    return Problem(network, posterior, class_robust(region, labels, 3)), posterior

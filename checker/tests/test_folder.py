@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from bnncert.model.specification import (
     ball,
     class_robust,
     explicit_box,
+    half_space,
     output_interval,
 )
+from bnncert.model.standardisation import Column, Standardisation
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.independent import Normal
 from bnncert.results.folder import DECISIONS, result_folder
@@ -50,6 +53,7 @@ def written(
     folder: Path, problem: Problem, *, decisions: bool = False, **options: Any
 ) -> list[dict[str, Any]]:
     """The lines of a folder that the prover wrote, beside its posterior p."""
+    folder.mkdir(exist_ok=True)
     found = (
         decide(problem) if decisions else certify(problem, options.get("method", Concentration()))
     )
@@ -105,6 +109,9 @@ WRONG: dict[str, Any] = {
     "input": [7],
     "posterior": [7],
     "spec": [{}, "{", "[]", "{}", "7"],
+    "output": ["3", True, 10**400],
+    "low": ["0.3", False],
+    "high": [[3.0]],
     "quantity": ["P_safe"],
     "remark": ["certified for every input"],
 }
@@ -150,6 +157,48 @@ def test_a_line_of_all_other_classes_leaves_none_out(tmp_path: Path) -> None:
     spec = {"norm": "linf", "eps": (0.1).hex(), "clip": None, "label": 0, "target": None}
     assert codes(tmp_path, [said | {"spec": json.dumps(spec)}]) == ["result-mismatch"]
     assert codes(tmp_path, [said | {"target": 1}]) == ["result-mismatch"]
+
+
+def test_a_line_repeats_the_interval_of_its_certificate(workshop: Workshop) -> None:
+    """Or says nothing of it; of the mean network it may say anything."""
+    assert line(workshop, low=0.3, high=3.0, output=-7).status == ACCEPT
+    for changes in ({"low": 0.3}, {"high": 3.0}, {"low": 0.2, "high": 3.0}):
+        assert line(workshop, **changes).code == "result-mismatch"
+
+
+def test_rows_that_are_no_interval_have_none(tmp_path: Path) -> None:
+    """A half-space, and rows of another length than 1."""
+    posterior = Normal(vector(1.0, 0.0), vector(0.01, 0.01))
+    region = ball(vector(1.0).reshape(1, 1), 0.1)
+    half = half_space(region, vector(1.0), 0.5)
+    twice = Specification(region, vector(2, -2).reshape(1, 2, 1), vector(0, 6).reshape(1, 2))
+    for name, asked in (("half", half), ("twice", twice)):
+        (said,) = written(tmp_path / name, Problem(mlp(1, 1), posterior, asked))
+        assert codes(tmp_path / name, [said]) == [None]
+        assert codes(tmp_path / name, [said | {"low": 0.0, "high": 3.0}]) == ["result-mismatch"]
+
+
+def test_the_interval_is_in_the_units_of_the_target(tmp_path: Path) -> None:
+    """The second output's: mean 10 and standard deviation 4."""
+    network = mlp(1, 2)
+    own = Standardisation((Column("x"),), (Column("a", 7.0, 3.0), Column("b", 10.0, 4.0)))
+    network = replace(network, standardisation=own)
+    posterior = Normal(vector(0, 0, 0, 0.5), vector(*[0.01] * 4))
+    near = output_interval(ball(vector(0).reshape(1, 1), 0.1), 0.25, 0.75, outputs=2, output=1)
+    (said,) = written(tmp_path, Problem(network, posterior, near))
+    assert (said["output"], said["low"], said["high"]) == (12.0, 11.0, 13.0)
+    assert codes(tmp_path, [said]) == [None]
+    assert codes(tmp_path, [said | {"low": 0.25, "high": 0.75}]) == ["result-mismatch"]
+    spec = {"norm": "linf", "eps": (0.1).hex(), "clip": None, "y": (0.5).hex()}
+    spec |= {"tolerance": (0.25).hex(), "output": 1}
+    assert codes(tmp_path, [said | {"spec": json.dumps(spec)}]) == [None]
+    assert codes(tmp_path, [said | {"spec": json.dumps(spec | {"output": 0})}]) == [
+        "result-mismatch"
+    ]
+    (decided,) = written(tmp_path / "mean", Problem(network, posterior, near), decisions=True)
+    assert (decided["low"], decided["high"]) == (11.0, 13.0)
+    assert codes(tmp_path / "mean", [decided]) == [None]
+    assert codes(tmp_path / "mean", [decided | {"high": 14.0}]) == ["result-mismatch"]
 
 
 def test_a_line_names_the_input_of_its_certificate(workshop: Workshop) -> None:

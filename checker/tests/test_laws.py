@@ -138,7 +138,7 @@ def test_laws_of_certain_neurons_are_accepted(
         model = read_model(tmp_path / "p.safetensors")
         numbers = found.numbers.tolist()
         choices = tuple(Choice(row[0], int(row[1]), *row[2:]) for row in numbers)
-        common = found.cells, found.size, choices
+        common = found.cells, found.size, choices, None
         law: SharedLaw | LineLaw
         if isinstance(found, ProvedLines):
             law = LineLaw(*common, found.threshold, found.slopes.numpy())
@@ -257,7 +257,7 @@ def test_traps(
     choice = Choice(step * factor, math.floor(low / factor), *others)
     empty = np.ones((1, 1))
     assert isinstance(found, ProvedLaw)
-    law = SharedLaw(found.cells, size, (choice,), found.remainders.numpy(), empty, empty)
+    law = SharedLaw(found.cells, size, (choice,), None, found.remainders.numpy(), empty, empty)
     region = Region("linf", np.ones(1), 0.0, np.ones(1), np.ones(1))
     own = model.components[0].posterior
     with np.errstate(all="ignore"):

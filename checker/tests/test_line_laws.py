@@ -238,7 +238,7 @@ def test_flat_lines_say_nothing_of_weights_of_unknown_sign(
         model = read_model(tmp_path / "p.safetensors")
         (component,) = model.all_of(frozenset({"normal"}), "laws")
         box = Region("linf", np.zeros(1), 0.0, np.zeros(1), np.zeros(1))
-        law = LineLaw((2, 16, 2, 1), 2**12, (choice,), 5.0, np.zeros((1, 2, 2)))
+        law = LineLaw((2, 16, 2, 1), 2**12, (choice,), None, 5.0, np.zeros((1, 2, 2)))
         found = failure(model, component.posterior, box, np.ones((1, 3)), np.zeros(1), law)
         assert bool(found < 0.01) is sure
         assert bool(found > 0.9) is not sure

@@ -209,6 +209,38 @@ def test_malformed_posteriors_are_refused(name: str, tmp_path: Path) -> None:
     assert refusal(tmp_path / "p.safetensors") == code
 
 
+COLUMN = {"name": "price", "mean": 1.0, "std": 2.0}
+EMPTY: dict[str, Any] = {"inputs": [], "outputs": []}
+
+
+@pytest.mark.parametrize(
+    ("own", "code"),
+    [
+        (EMPTY, None),
+        (EMPTY | {"inputs": [COLUMN], "outputs": [COLUMN]}, None),
+        (7, "malformed"),
+        ({"inputs": []}, "malformed"),
+        (EMPTY | {"outputs": {}}, "malformed"),
+        (EMPTY | {"inputs": [COLUMN] * 2}, "malformed"),
+        (EMPTY | {"outputs": [COLUMN] * 2}, "malformed"),
+        (EMPTY | {"outputs": [COLUMN | {"name": 1}]}, "malformed"),
+        (EMPTY | {"outputs": [COLUMN | {"mean": "0"}]}, "malformed"),
+        (EMPTY | {"outputs": [COLUMN | {"std": 0.0}]}, "malformed"),
+        (EMPTY | {"inputs": [COLUMN | {"unit": "m"}]}, "malformed"),
+    ],
+)
+def test_a_standardisation_has_a_column_for_each_number(
+    own: Any, code: str | None, tmp_path: Path
+) -> None:
+    tensors = {f"W0_{field}": np.ones((1, 1)) for field in ("mean", "std")}
+    header = description(DENSE, schema="bnncert-posterior/1", standardisation=own)
+    (tmp_path / "p.safetensors").write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
+    assert refusal(tmp_path / "p.safetensors") == code
+    tensors |= {"W1_mean": np.ones((1, 1))}  # of no layer
+    (tmp_path / "q.safetensors").write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
+    assert refusal(tmp_path / "q.safetensors") == "malformed"
+
+
 FLATTEN = {"type": "Flatten"}
 POOL = {"kernel": [2, 2], "stride": [1, 1]}
 CONV = {

@@ -94,7 +94,7 @@ def test_json_has_every_verdict(workshop: Workshop, capsys: pytest.CaptureFixtur
     folder = results(workshop, {}, {"certificate": None})
     assert run(folder, workshop.posterior, True) == 1
     said = json.loads(capsys.readouterr().out)
-    assert list(said) == ["verdict", "certificates"]
+    assert list(said) == ["verdict", "statement", "certificates"]
     assert said["verdict"] == REJECT
     assert [list(entry) for entry in said["certificates"]] == [
         [field.name for field in fields(Verdict)]
@@ -155,7 +155,8 @@ def test_a_path_cannot_pretend_to_be_a_verdict(
     workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(results(workshop, {"certificate": "x\nACCEPT  all is well"}), workshop.posterior, False)
-    assert capsys.readouterr().out.count("\n") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["ERROR", "Posterior", "There"]
 
 
 def test_the_program_itself(

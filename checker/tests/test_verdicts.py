@@ -183,6 +183,9 @@ NETWORKS = {"network-counted-twice", "network-not-refuted"}  # tested in test_ch
 DECISIONS = {"gap-too-high"}  # tested in test_check_decision.py
 LEAVES = {"multiplier-negative", "leaves-do-not-cover"}  # tested in test_check_refine.py
 TWO_LAYERS = {"choice-out-of-range"}  # tested in test_deep.py
+TRUNKS = {"trunk-outside-box"}  # tested in test_trunk_laws.py
+MAPS = {"cell-mismatch", "cells-do-not-cover"}  # tested in test_maps.py
+OTHERS = {"radius-not-proved", "manifest-mismatch"}  # tested in test_radii.py, test_manifest.py
 
 
 @pytest.mark.parametrize("code", EDITS)
@@ -197,6 +200,7 @@ def test_edits_lead_to_every_verdict(code: str, workshop: Workshop) -> None:
 
 def test_no_verdict_is_left_out() -> None:
     known = {*EDITS, *FOLDERS, *ELSEWHERE, *NETWORKS, *DECISIONS, *LEAVES, *TWO_LAYERS}
+    known |= TRUNKS | MAPS | OTHERS
     assert known == {"", *REJECTIONS, *ERRORS}
     assert not {*REJECTIONS} & {*ERRORS}
 

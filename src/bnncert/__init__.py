@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         half_space,
         output_interval,
     )
+    from bnncert.model.standardisation import Column, Standardisation
     from bnncert.posteriors import Posterior
     from bnncert.results.rows import Decision, Result, Status
     from bnncert.results.sequence import Decisions, Results
@@ -62,6 +63,7 @@ _ROOMS = {
     "model.specification": (
         "Region Specification ball class_robust explicit_box half_space output_interval"
     ),
+    "model.standardisation": "Column Standardisation",
     "posteriors": "Posterior",
     "results.rows": "Decision Result Status",
     "results.sequence": "Decisions Results",
@@ -74,6 +76,7 @@ __all__ = [
     "PIE",
     "Box",
     "Certificate",
+    "Column",
     "Concentration",
     "Decision",
     "Decisions",
@@ -90,6 +93,7 @@ __all__ = [
     "Results",
     "Sampling",
     "Specification",
+    "Standardisation",
     "Status",
     "__version__",
     "ball",

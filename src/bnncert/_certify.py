@@ -2,7 +2,7 @@
 
 Inputs are worked on in batches that fit the device's memory. After each, `progress` is called; an
 interrupt (Ctrl-C) ends the work, and what is known so far is returned, marked as interrupted. Where
-nothing is, it is raised as ever.
+nothing is, it is raised as ever. In a notebook a line below the cell shows how far it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -20,16 +21,28 @@ from bnncert.concentration.functional import WORKING_TENSORS
 from bnncert.concentration.predictive import Prediction, predict, quantity
 from bnncert.errors import InputError
 from bnncert.estimate import estimate
+from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
 from bnncert.evidence.predictive import MEAN
-from bnncert.methods import Method, default_method
+from bnncert.methods import Method, default_method, method_of
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification
+from bnncert.model.specification import Specification, interval_of
+from bnncert.model.standardisation import Column
 from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
 from bnncert.results.answers import AT_LEAST, Threshold, status, threshold
-from bnncert.results.rows import Decision, Result, Status
+from bnncert.results.manifest import (
+    Chosen,
+    Manifest,
+    Question,
+    around,
+    condition_of,
+    subject,
+    written_now,
+)
+from bnncert.results.notebook import notebook_progress
+from bnncert.results.rows import P_SAFE, Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
 Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows that have come
@@ -37,7 +50,7 @@ Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows th
 
 def certify(
     problem: Problem,
-    method: Method | None = None,
+    method: Method | str | None = None,
     *,
     seed: int = 0,
     indices: Sequence[int] | None = None,
@@ -46,7 +59,7 @@ def certify(
     progress: Progress | None = None,
 ) -> Results:
     """Certified bounds of P_safe for every input of the problem, by `default_method` unless a
-    method is given.
+    method is given: an object with its options, or the name of one.
 
     at_least: the threshold that statuses speak of: that of the method if it has one, else 0.95.
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
@@ -61,7 +74,7 @@ def certify(
     index  label  predicted     status  lower  upper
         0      -          -  certified      1      1
     """
-    chosen = method or default_method(problem.posterior)
+    chosen = default_method(problem.posterior) if method is None else method_of(method)
     names = _named(problem, indices)
     own = getattr(chosen, "at_least", None) if at_least is None else at_least
     asked = threshold(AT_LEAST if own is None else own)
@@ -71,7 +84,8 @@ def certify(
     def batch(part: slice) -> tuple[list[Result], bool]:
         return _certified(problem[part], chosen, seed, names[part], samples, asked)
 
-    return Results(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, str(asked), P_SAFE, _options(chosen), seed, samples)
+    return Results(*_in_turn(problem, batch, progress), about)
 
 
 def decide(
@@ -101,12 +115,41 @@ def decide(
     names = _named(problem, indices)
     if effort not in (0, 1):
         raise InputError(f"effort is {effort}; choose 0 or 1")
-    quantity(problem.specification)  # which says what is wrong with it, if anything is
+    kind = quantity(problem.specification)  # which says what is wrong with it, if anything is
 
     def batch(part: slice) -> tuple[list[Decision], bool]:
         return _decided(problem[part], effort, names[part]), False
 
-    return Decisions(*_in_turn(problem, batch, progress))
+    about = partial(_about, problem, None, kind, {"name": "predictive", "effort": effort})
+    return Decisions(*_in_turn(problem, batch, progress), about)
+
+
+def _options(method: Method) -> dict[str, Any]:
+    """The name of a method and its options."""
+    return {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+
+
+def _about(
+    problem: Problem,
+    at_least: str | None,
+    quantity: str,
+    options: dict[str, Any],
+    seed: int = 0,
+    estimate: int = 0,
+) -> Manifest:
+    """What a folder of these results says of them: posteriors and inputs of Python have no file."""
+    spec = problem.specification
+    asked = Question(
+        (subject(problem.network, problem.posterior, None),),
+        around(spec.region),
+        condition_of(spec),
+        quantity,
+        at_least,
+    )
+    own = {name: value for name, value in options.items() if name != "name"}
+    chosen = Chosen(options["name"], own)
+    device = spec.rows.device.type
+    return written_now(asked, (chosen,), seed=seed, estimate=estimate, device=device, command=False)
 
 
 def _in_turn(
@@ -114,6 +157,7 @@ def _in_turn(
 ) -> tuple[tuple[Any, ...], bool]:
     """The rows of all batches, and whether the work was interrupted."""
     rows: list[Any] = []
+    show = progress or notebook_progress(len(problem)) or (lambda _: None)
     device = problem.specification.rows.device
     most = widest(problem.network, len(problem.network.layers))
     each = 8 * WORKING_TENSORS * problem.specification.rows.shape[1] * most
@@ -127,8 +171,7 @@ def _in_turn(
                     raise
                 return tuple(rows), True
             rows += found
-            if progress is not None:
-                progress(found)
+            show(found)
             if interrupted:
                 return tuple(rows), True
     return tuple(rows), False
@@ -153,6 +196,26 @@ def _observed(problem: Problem) -> list[tuple[int | None, int | None]]:
     return list(zip(labels, problem.predictions().tolist(), strict=True))
 
 
+def _asked_of_outputs(problem: Problem, spec: Specification) -> list[dict[str, float]]:
+    """Of inputs asked about an interval: what the central network gives, and the interval's ends,
+    both as the target was measured; nothing of the others. spec: the problem's, on the CPU."""
+    if spec.labels is not None:
+        return [{}] * len(problem)
+    found = [interval_of(*pair) for pair in zip(spec.rows, spec.offsets, strict=True)]
+    center = problem.network.forward(problem.posterior.center, problem.specification.region.center)
+    own = problem.network.standardisation
+    facts: list[dict[str, float]] = []
+    for outputs, interval in zip(center.tolist(), found, strict=True):
+        if interval is None:
+            facts.append({})
+            continue
+        output, low, high = interval
+        column = own.outputs[output] if own and own.outputs else Column("y")
+        ends = {"output": outputs[output], "low": low, "high": high}
+        facts.append({name: column.measured(value) for name, value in ends.items()})
+    return facts
+
+
 def _certified(
     problem: Problem, method: Method, seed: int, names: list[int], samples: int, at_least: Decimal
 ) -> tuple[list[Result], bool]:
@@ -167,13 +230,14 @@ def _certified(
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
     targets = spec.targets()
-    options = {"name": method.name, **(asdict(method) if is_dataclass(method) else {})}
+    asked = _asked_of_outputs(problem, spec)
+    options = _options(method)
     results = []
     for i, outcome in enumerate(outcomes):
         label, predicted = observed[i]
         lower, upper = allow(outcome.lower, outcome.upper)
         own = spec[i : i + 1]
-        found = Found(options, outcome.bound_calls, seed)
+        found, by = Found(options, outcome.bound_calls, seed), bound_names(outcome.evidence)
         results.append(
             Result(
                 index=names[i],
@@ -189,8 +253,11 @@ def _certified(
                 bound_calls=outcome.bound_calls,
                 seconds=seconds,
                 seed=seed,
+                lower_by=by[0] if lower > 0 else None,
+                upper_by=by[1] if upper < 1 else None,
                 estimate=drawn[i],
                 certificate=_proved(digests, own, lower, upper, outcome, found),
+                **asked[i],
             )
         )
     return results, any(outcome.interrupted for outcome in outcomes)
@@ -218,6 +285,7 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
     seconds = (time.perf_counter() - started) / max(1, len(problem))
     digests = problem.network.digest, problem.posterior.digest
     spec = problem.specification.to("cpu")
+    asked = _asked_of_outputs(problem, spec)
     found = Found({"name": "predictive", "effort": effort})
     decisions = []
     for i, prediction in enumerate(predictions):
@@ -241,6 +309,7 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
                 eps=float(own.region.eps[0]),
                 seconds=seconds,
                 certificate=certificate,
+                **asked[i],
             )
         )
     return decisions

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 
-from bnncert.data import Dataset, load_inputs
-from bnncert.errors import InputError
+from bnncert.data import Dataset, inputs_for, seen_by
+from bnncert.errors import InputError, closest
 from bnncert.methods import METHODS, Method
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, class_robust, output_interval
 from bnncert.posteriors.base import Posterior
-from bnncert.question import Question, closest, require_kind, selection
+from bnncert.question import Question, require_kind, selection
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A question with its data read: the problem, and what its inputs are called."""
+    """A question with its data read: the problem, what its inputs are called, and all of the data
+    that they are from.
+
+    question: in the network's own numbers, as problem and data are.
+    """
 
     problem: Problem
     indices: list[int]
+    question: Question
+    data: Dataset
 
 
 def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
     """The problem that a question poses, on the posterior's device."""
-    data = load_inputs(question.inputs)
+    question, data = as_the_network_sees(question, network)
     indices = selection(question.select, len(data.x))
     x, y = data.x[indices], labels_of(data, indices)
     if question.eps:
@@ -44,7 +50,52 @@ def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
         eps = data.eps[indices]
     spec = specification(question, network, x, y, eps, data.image)
     names = [index for index in indices for _ in question.eps or (None,)]
-    return Asked(Problem(network, posterior, spec.to(posterior.center.device)), names)
+    problem = Problem(network, posterior, spec.to(posterior.center.device))
+    return Asked(problem, names, question, data)
+
+
+def as_the_network_sees(question: Question, network: Network) -> tuple[Question, Dataset]:
+    """The question and its data in the network's own numbers: standardised where it is, and with
+    the targets and the tolerance of the one output that is asked about."""
+    own = network.standardisation
+    data = seen_by(own, inputs_for(own, question.inputs))
+    if question.tolerance is None or data.y is None:
+        return question, data
+    output = _output(question, network)
+    y = _targets_of(data.y, output, network.outputs, data.name)
+    if own is None or not own.outputs:
+        return question, replace(data, y=y)
+    column = own.outputs[output]
+    tolerance = question.tolerance / column.std
+    return replace(question, tolerance=tolerance), replace(data, y=column.standardised(y.double()))
+
+
+def _output(question: Question, network: Network) -> int:
+    """The output that a tolerance is about."""
+    count = network.outputs
+    if question.output is None and count > 1:
+        raise InputError(
+            f"the network has {count} outputs; say by --output which of them, 0 to {count - 1}, "
+            "the tolerance is about"
+        )
+    output = question.output or 0
+    if not 0 <= output < count:
+        raise InputError(
+            f"output {output} does not exist; the network has outputs 0 to {count - 1}"
+        )
+    return output
+
+
+def _targets_of(y: Tensor, output: int, outputs: int, name: str) -> Tensor:
+    """The targets [N] of one output, from y of it [N] or of all [N, outputs]."""
+    if y.dim() == 1:
+        return y
+    if y.shape[1] != outputs:
+        raise InputError(
+            f"{name!r} has {y.shape[1]} targets for each input, and the network {outputs} "
+            "outputs; give y for each, or for the one that is asked about"
+        )
+    return y[:, output]
 
 
 def specification(
@@ -62,7 +113,7 @@ def specification(
     region = ball(shaped, eps, question.norm, question.clip_of(image))
     if question.tolerance is not None:
         ends = (y.double() - question.tolerance, y.double() + question.tolerance)
-        return output_interval(region, *ends, network.outputs)
+        return output_interval(region, *ends, network.outputs, _output(question, network))
     if y.is_floating_point():
         raise InputError(
             "labels are not whole numbers; give classes, or certify a regression with a tolerance"

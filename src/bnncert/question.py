@@ -9,7 +9,6 @@ line gives, `kinds` are the types that a campaign file may give. Nothing here ne
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +73,9 @@ class Question:
     tolerance: float | None = option(
         None, "Regression: the output stays within this distance of y.", kinds=(int, float)
     )
+    output: int | None = option(
+        None, "Regression: which output that is, from 0, where there are several.", kinds=(int,)
+    )
 
     def __post_init__(self) -> None:
         wrong = [eps for eps in self.eps if not (math.isfinite(eps) and eps >= 0)]
@@ -88,6 +90,10 @@ class Question:
         if self.tolerance is not None and (self.target is not None or not self.tolerance >= 0):
             raise InputError(
                 f"tolerance is {self.tolerance}; give a distance of at least 0, and no target class"
+            )
+        if self.output is not None and self.tolerance is None:
+            raise InputError(
+                f"output {self.output} is for a regression; give --tolerance, or leave --output out"
             )
 
     def clip_of(self, image: bool) -> tuple[float, float] | None:
@@ -131,9 +137,3 @@ def require_kind(name: str, value: object, kinds: Sequence[type]) -> None:
     if type(value) not in kinds:  # not isinstance: true is no number
         words = " or ".join(WORDS[kind] for kind in kinds)
         raise InputError(f"{name!r} is {value!r}; give {words}")
-
-
-def closest(name: str, known: Sequence[str]) -> str:
-    """A hint, where the name is nearly one that is known."""
-    near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {near[0]!r}?" if near else ""

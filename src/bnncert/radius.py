@@ -26,6 +26,7 @@ from bnncert.model.problem import Problem
 from bnncert.model.specification import ball
 from bnncert.results.answers import Threshold, settled, threshold
 from bnncert.results.folder import RADII, result_folder
+from bnncert.results.manifest import Manifest
 from bnncert.results.rows import Result, Status
 
 HALVINGS = 20  # of the first radius, after which none above 0 is looked for
@@ -128,9 +129,9 @@ class Radii:
     rows: tuple[Result, ...]
     interrupted: bool = False
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, manifest: Manifest | None = None) -> None:
         """Write radii.jsonl beside the results and certificates of a result folder."""
-        with result_folder(folder, several_radii=True) as store:
+        with result_folder(folder, several_radii=True, manifest=manifest) as store:
             store(self.rows)
         lines = [json.dumps(asdict(radius), allow_nan=False) + "\n" for radius in self.radii]
         write_atomically(folder / RADII, "".join(lines).encode())

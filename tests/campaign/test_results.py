@@ -167,7 +167,9 @@ def test_empirical_posteriors_and_regressions_have_campaigns_too(tmp_path: Path)
     )
     assert run_here(path, tmp_path / "run").errors == 0
     assert {row[3] for row in table(tmp_path / "run")} == {"enumeration"}
-    path = write_campaign(tmp_path, tolerance=3.0, select="0:4", posteriors=["narrow.safetensors"])
+    path = write_campaign(
+        tmp_path, tolerance=3.0, output=2, select="0:4", posteriors=["narrow.safetensors"]
+    )
     assert run_here(path, tmp_path / "regression").errors == 0
     assert {row[6] for row in table(tmp_path / "regression")} <= {"certified", "undecided"}
     with sqlite3.connect(tmp_path / "regression" / STORE) as connection:

@@ -161,6 +161,14 @@ def test_the_commands(
         0,
         1 + len(table(tmp_path / "campaign")),
     )
+    assert run("export", "campaign", "--markdown", "t.md")[0] == 0
+    head, _, *lines = (tmp_path / "t.md").read_text().splitlines()
+    said = [line.split() for line in run("status", "campaign")[1].splitlines()]
+    assert "at least" in head
+    for line in lines:  # what status says
+        name, eps, _, stored, lower, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        assert any(row[:2] == [name, eps] and {stored, lower[:-2]} <= set(row) for row in said)
+    assert lines
     assert run("export", "campaign")[0] == 0
     assert run("run", campaign, "--shard", "1/1", "--out", "part")[0] == 0
     code, out, _ = run("merge", "campaign", "part")

@@ -45,7 +45,11 @@ def test_certify_writes_results_and_certificates(
         if row["lower"] > 0:
             header = read_certificate(out / row["certificate"]).header
             assert float.fromhex(header["claim"]["lower"]) == row["lower"]
-    assert sorted(path.name for path in out.iterdir()) == ["certificates", "results.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "certificates",
+        "manifest.json",
+        "results.jsonl",
+    ]
     assert not list(tmp_path.glob("new/.*"))
 
 
@@ -107,7 +111,7 @@ def test_upper_bounds_and_estimates_have_their_own_fields(
 
 def test_regression_and_targets(run: Run, files: dict[str, Path]) -> None:
     base = ["certify", files["p"], "--eps", 0.001, "--select", "0,3"]
-    assert run(*base, "--inputs", files["targets"], "--tolerance", 5)[0] == 0
+    assert run(*base, "--inputs", files["targets"], "--tolerance", 5, "--output", 1)[0] == 0
     label = int(np.load(files["x"])["y"][0])
     assert run(*base[:-1], "0", "--inputs", files["x"], "--target", (label + 1) % 3)[0] == 0
 

@@ -86,6 +86,18 @@ WRONG = {
     ),
     "no labels": (["certify", "p", "--inputs", "no_label", "--eps", 0], "no labels"),
     "targets as labels": (["certify", "p", "--inputs", "targets", "--eps", 0], "tolerance"),
+    "an output of several": (
+        ["certify", "p", "--inputs", "targets", "--eps", 0, "--tolerance", 1],
+        "the network has 3 outputs; say by --output which of them, 0 to 2, the tolerance is about",
+    ),
+    "an output that is not there": (
+        ["attack", "p", "--inputs", "targets", "--tolerance", 1, "--output", 3],
+        "output 3 does not exist; the network has outputs 0 to 2",
+    ),
+    "an output of classes": (
+        ["decide", "p", "--inputs", "x", "--eps", 0, "--output", 1],
+        "output 1 is for a regression; give --tolerance, or leave --output out",
+    ),
     "outside the clip range": (
         ["certify", "p", "--inputs", "outside", "--eps", 0, "--clip", 0, 1],
         "clip range",
@@ -235,7 +247,10 @@ WRONG = {
     "no output folder": (["train", "--out", "nowhere/p.safetensors"], "in a folder that exists"),
     "bad widths": (["train", "--data", "digits", "--hidden", "big"], "--hidden 'big'"),
     "bad output": (["train", "--data", "digits", "--out", "p.npz"], ".safetensors"),
-    "targets as classes": (["train", "--data", "targets"], "are no classes; give --noise-std"),
+    "targets as classes": (
+        ["train", "--data", "targets"],
+        "are no classes; give --task regression",
+    ),
     "no noise": (["train", "--data", "targets", "--noise-std", 0], "noise_std is 0.0; give a"),
     "training beyond float32": (
         ["train", "--learning-rate", 1e300],
@@ -257,7 +272,7 @@ WRONG = {
     "score targets": (["score", "p", "--data", "targets"], "are no classes; give --noise-std"),
     "score classes as targets": (
         ["score", "p", "--data", "targets", "--noise-std", 1],
-        "noise_std makes a regression of one output, the network has 3",
+        "targets have shape (10,), and the network has 3 outputs; give a target for each",
     ),
     "score under no prior": (
         ["score", "p", "--data", "x", "--prior", "flat"],

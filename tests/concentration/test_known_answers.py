@@ -145,6 +145,21 @@ def test_expected_magnitude_against_quadrature() -> None:
         assert found == pytest.approx(exact, rel=2 * SPECIAL, abs=0)
 
 
+def test_slopes_of_the_expected_magnitude() -> None:
+    a = vector(0.3, -2.0, 5.0, 1e-9).requires_grad_()
+    s = vector(1.0, 0.4, 1.0, 1e-3).requires_grad_()
+    assert torch.autograd.gradcheck(expected_magnitude, (a, s), eps=1e-7, atol=1e-6)
+    # A mean that serves several standard deviations, and limits that must not become NaN.
+    wide, tiny = vector(1.0).requires_grad_(), vector(1e-300, 1e300).requires_grad_()
+    for found, given in zip(
+        torch.autograd.grad(expected_magnitude(wide, tiny).sum(), (wide, tiny)),
+        (wide, tiny),
+        strict=True,
+    ):
+        assert found.shape == given.shape
+        assert bool(found.isfinite().all())
+
+
 def folded_mean(a: float, s: float) -> float:
     with mpmath.workdps(50):
         z = mpmath.mpf(a) / s

@@ -27,6 +27,8 @@ from bnncert import (
 from bnncert.concentration import levels
 from bnncert.concentration.functional import Functional
 from bnncert.concentration.moments import output_norms
+from bnncert.concentration.slopes import Chosen, evaluate, optimise, settle
+from bnncert.concentration.trace import trace
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU
 from bnncert.posteriors import Empirical, Laplace, LowRankNormal, Mixture, Normal
 from pages import blocks
@@ -125,6 +127,33 @@ def test_effort_never_hurts() -> None:
         for plain, optimised in zip(decide(problem, effort=0), decide(problem), strict=True):
             assert optimised.lower >= plain.lower - 1e-12
             assert optimised.upper <= plain.upper + 1e-12
+
+
+def test_rows_settle_at_least_as_high_as_they_climb() -> None:
+    """With one hidden layer m - τL is concave in the slopes: two ways up end at the same height,
+    and rows that promise little stay where they are."""
+    generator = torch.Generator().manual_seed(4)
+    network = mlp(3, 12, 4)
+    mean = gaussian(network.size, generator=generator)
+    posterior = Normal(mean, torch.full_like(mean, 0.05))
+    spec = class_robust(ball(uniform(2, 3, generator=generator), 0.3), [0, 1], 4)
+    traced = trace(network, posterior, spec.region, 5.0)
+    plain = evaluate(traced, spec, {})
+    _, climbed = optimise(traced, spec)
+
+    index, row = torch.ones_like(plain.value).nonzero().unbind(1)
+    tau = torch.full_like(plain.value, 0.5)[index, row]
+    chosen = Chosen(index, row, torch.ones_like(tau), tau)
+
+    def worth(found: Functional) -> Tensor:
+        return (found.value - 0.5 * found.lipschitz).flatten()
+
+    slopes, settled = settle(traced, spec, chosen, 1e-4)
+    assert bool((worth(settled) >= worth(climbed) - 1e-3).all())
+    assert bool((worth(settled) > worth(plain) + 0.01).any())
+    again = evaluate(traced, spec, {k: own.reshape(2, 3, -1) for k, own in slopes.items()})
+    torch.testing.assert_close(again.value.flatten(), settled.value)
+    assert torch.equal(settle(traced, spec, chosen, math.inf)[1].value, plain.value.flatten())
 
 
 def test_a_linear_mean_at_a_point_is_exact() -> None:

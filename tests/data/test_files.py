@@ -67,7 +67,7 @@ X = np.zeros((2, 4))
         ({"x": np.zeros(4)}, r"x has shape \(4,\); give \[N, ...\]"),
         ({"x": np.zeros((0, 4))}, "at least one input"),
         ({"x": X, "y": np.array([1])}, r"y has shape \(1,\); give one label for each of the 2"),
-        ({"x": X, "y": np.array([[1], [2]])}, r"y has shape \(2, 1\)"),
+        ({"x": X, "y": np.array([[1, 0], [0, 1]])}, r"y has shape \(2, 2\).*or targets in columns"),
         ({"x": X, "y": np.array([1.0, np.nan])}, "y is float64 or not finite"),
         ({"x": X, "y": np.array([True, False])}, "y is bool"),
         ({"x": X, "y": np.array([1, -1])}, "class labels start at 0"),

@@ -128,6 +128,7 @@ CORE = {
     "typer",
 }
 EXTRAS = {
+    "bench/verdicts.py": {"bnncert_check"},
     "campaign/executors.py": {"distributed"},
     "campaign/schema.py": {"yaml"},
     "campaign/table.py": {"pyarrow"},
@@ -137,6 +138,7 @@ EXTRAS = {
     "data/load.py": {"sklearn"},
     "exporters/networks.py": {"onnx"},
     "importers/onnx.py": {"onnx"},
+    "results/notebook.py": {"IPython"},
     "results/sequence.py": {"pandas"},
     "zoo/heads.py": {"laplace"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor
 
 from bnncert import InputError, Network, load_posterior, mlp, save_posterior
+from bnncert.files.tensors import read_tensors, write_tensors
 from bnncert.layers import Tanh
+from bnncert.model.standardisation import Column, Standardisation
 from bnncert.posteriors import (
     Laplace,
     LowRankNormal,
@@ -55,6 +58,41 @@ def test_every_family_survives_its_file_bit_for_bit(posterior: Posterior, tmp_pa
     assert all(
         torch.equal(value, posterior.tensors()[name]) for name, value in found.tensors().items()
     )
+
+
+def test_a_standardisation_is_kept_and_moves_no_digest(tmp_path: Path) -> None:
+    own = Standardisation(
+        tuple(Column(f"x{i}", 0.1 + i, 1 / 3) for i in range(3)),
+        (Column("a"), Column("b", -1.0, 7.0)),
+    )
+    posterior = families()[0]
+    path = tmp_path / "posterior.safetensors"
+    save_posterior(path, replace(NETWORK, standardisation=own), posterior)
+    network, found = load_posterior(path)
+    assert network.standardisation == own
+    assert (network.digest, found.digest) == (NETWORK.digest, posterior.digest)
+    with pytest.raises(InputError, match="has 1 columns of outputs, the network 2; give one"):
+        replace(NETWORK, standardisation=Standardisation((), own.outputs[:1]))
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (7, "the standardisation is malformed"),
+        ({"inputs": []}, "the standardisation is malformed"),
+        ({"inputs": [], "outputs": [{"name": "a", "mean": 0}]}, "the standardisation is malformed"),
+        ({"inputs": [], "outputs": [{"name": "a", "mean": "x", "std": 1}]}, "is malformed"),
+        ({"inputs": [], "outputs": [{"name": "a", "mean": 0, "std": 0}] * 2}, "the second above 0"),
+    ],
+)
+def test_a_bad_standardisation_is_one_line(tmp_path: Path, own: object, message: str) -> None:
+    path = tmp_path / "posterior.safetensors"
+    save_posterior(path, NETWORK, families()[0])
+    header, tensors = read_tensors(path, "bnncert-posterior/1")
+    write_tensors(path, header | {"standardisation": own}, tensors)
+    with pytest.raises(InputError, match=message) as caught:
+        load_posterior(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_same_posterior_gives_the_same_bytes(tmp_path: Path) -> None:

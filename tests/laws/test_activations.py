@@ -12,7 +12,7 @@ from bnncert import Problem, ball, half_space, mlp
 from bnncert.evidence.laws import LineLaw, SharedLaw
 from bnncert.laws.cells import cells
 from bnncert.laws.corners import grid
-from bnncert.laws.head import has_form, head, margins
+from bnncert.laws.head import head, margins
 from bnncert.laws.lines import line_corners, lines
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import moments, refute_by_laws, worthwhile
@@ -155,11 +155,6 @@ def test_relus_of_many_inputs_share_them() -> None:
     assert isinstance(few, LineLaw)
     assert isinstance(many, SharedLaw)
     assert [field.name for field in fields(many)][-3:] == ["remainders", "theta", "y"]
-
-
-def test_which_networks_have_the_form() -> None:
-    assert all(has_form(mlp(2, 3, 1, activation=kind)) for kind in KINDS)
-    assert not has_form(mlp(2, 3, 3, 1, activation=Tanh()))
 
 
 def test_where_noise_decides() -> None:

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
+from bnncert import Concentration, Problem, ball, certify, mlp, output_interval
 from bnncert.cli.display import percent
+from bnncert.posteriors import Normal
 from bnncert.report import write_report
 from report_folders import at_radii, verdicts, write_folder
+from scenarios import gaussian
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: pip install 'bnncert[dev]'"
@@ -370,3 +374,36 @@ def test_cross_sections_are_drawn(browser: Any, tmp_path: Path) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.locator(".section").screenshot(path=SCREENSHOTS / "section.png")
     context.close()
+
+
+def test_what_was_asked_is_read_and_printed(browser: Any, tmp_path: Path) -> None:
+    """The statement stands at the top; coordinates are named; on paper all entries are open, and
+    legends keep their colours."""
+    network = mlp(3, 4, 1)
+    generator = torch.Generator().manual_seed(0)
+    mean = gaussian(network.size, generator=generator)
+    x = torch.rand(4, 3, generator=generator, dtype=torch.float64)
+    y = network.forward(mean, x)[:, 0]
+    spec = output_interval(ball(x, 0.1), y - 0.4, y + 0.2)
+    problem = Problem(network, Normal(mean, mean.abs() / 50), spec)
+    certify(problem, Concentration(upper=True)).save(tmp_path)
+    page = browser.new_context(viewport=WIDE).new_page()
+    page.set_default_timeout(PATIENCE)
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(write_report(tmp_path).as_uri())
+    asked = page.locator("section.statement")
+    assert "P_safe is the probability that a network drawn at random" in asked.inner_text()
+    assert problem.posterior.digest in asked.inner_text()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("tr.detail").count() == 4
+    assert page.locator("tr.detail caption").count() >= 1
+    assert page.locator(".legend .swatch").first.is_visible()
+    style = "own => getComputedStyle(own).printColorAdjust"
+    assert page.locator(".legend .swatch").first.evaluate(style) == "exact"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("tr.detail").count() == 0
+    assert complaints == []
+    page.context.close()

@@ -16,6 +16,7 @@ from matplotlib.image import imread
 
 from bnncert import GIE, Concentration
 from bnncert.evidence.certificate import Certificate
+from bnncert.model.standardisation import Column
 from bnncert.report.evidence import in_words, row_in_words
 from bnncert.report.pictures import as_image, difference, png, shrink, to_pixels, value_range
 from report_folders import header, write_folder
@@ -102,7 +103,7 @@ def test_one_dimensional_inputs_have_no_picture(tmp_path: Path) -> None:
     write_folder(tmp_path / "run", 8, shape=(13,))
     page = written(tmp_path / "run")
     assert page.tags["img"] == 0
-    assert all(figure is None for figure in page.data["figures"])
+    assert all(figure is None or set(figure) == {"tables"} for figure in page.data["figures"])
 
 
 def test_colour_images_and_their_counterexamples(tmp_path: Path) -> None:
@@ -141,8 +142,15 @@ def test_a_counterexample_in_words(tmp_path: Path, trained: Any) -> None:
 
 def test_rows_in_words() -> None:
     rows = torch.tensor([[0.0, -1.0, 1.0], [0.0, 2.0, -1.0]])
-    assert row_in_words(0, rows) == "class 2 before class 1"
-    assert row_in_words(1, rows) == "output row 1"
+    rows = torch.cat([rows, torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])])
+    tensors = {"rows": rows, "offsets": torch.tensor([0.0, 0.0, -1.5, 2.0])}
+    assert row_in_words(0, tensors) == "class 2 before class 1"
+    assert row_in_words(1, tensors) == "output row 1"
+    assert row_in_words(2, tensors) == "output 1 above 1.5"
+    assert row_in_words(3, tensors) == "output 2 below 2"
+    named = [Column(name, 10.0, 2.0) for name in ("near", "far", "off")]
+    assert row_in_words(0, tensors, named) == "class 2 (off) before class 1 (far)"
+    assert row_in_words(2, tensors, named) == "output 1 (far) above 13"
 
 
 def test_an_opposite_row_in_words() -> None:
@@ -151,9 +159,12 @@ def test_an_opposite_row_in_words() -> None:
     failure = header(0, 0.25, 1.0)["evidence"]["components"][0]["lower"]
     found["opposite"] = {"row": 1, "failure": failure}
     ends = {"c0.point": torch.zeros(2).double(), "rows": torch.tensor([[1.0], [-1.0]])}
+    ends["offsets"] = torch.tensor([0.5, 0.25])
     (*_, last) = in_words(Certificate(own, ends))
-    assert last.startswith("At the stored counterexample output row 0 fails with probability at")
-    assert last.endswith("and output row 1, its opposite, with probability at least 0.25.")
+    assert last.startswith(
+        "At the stored counterexample output 0 above -0.5 fails with probability"
+    )
+    assert last.endswith("and output 0 below 0.25, its opposite, with probability at least 0.25.")
 
 
 def test_components_are_told_apart() -> None:

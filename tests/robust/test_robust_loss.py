@@ -183,7 +183,7 @@ def asked(module: nn.Module, **changes: Any) -> Tensor:
         ({"t": 0.0}, "t is 0.0; give a positive number, or leave it out"),
         ({"tau": -1.0}, "tau is -1.0"),
         ({"noise_std": 0.0}, "noise_std is 0.0; give a positive number, or none for classes"),
-        ({"noise_std": 0.1}, "noise_std makes a regression of one output, the network has 3"),
+        ({"noise_std": 0.1}, r"targets have shape \(8,\), and the network has 3 outputs"),
         ({"y": torch.ones(8)}, r"targets are torch.float32; give integer labels, or noise_std"),
         ({"y": torch.full((8,), 3)}, "labels must be integers from 0 to 2"),
         ({"y": torch.zeros(7).long()}, r"labels have shape \(7,\) for 8 inputs"),

@@ -69,6 +69,25 @@ def test_the_worst_likelihood_of_a_number_by_brute_force() -> None:
     assert own.nll(torch.tensor([[0.5], [1], [2]]), y).item() == pytest.approx(exact, rel=1e-6)
 
 
+def test_several_numbers_are_each_observed() -> None:
+    """Likelihoods add up, the worst ones too; right are those of which all are."""
+    generator = torch.Generator().manual_seed(2)
+    outputs, y = (torch.randn(9, 3, generator=generator) for _ in range(2))
+    low, high = outputs - 0.2, outputs + 0.7
+    both, one = Gaussian(0.3, 3), Gaussian(0.3)
+    each = range(3)
+    known = sum(one.nll(outputs[:, k : k + 1], y[:, k]) for k in each)
+    assert both.nll(outputs, y).item() == pytest.approx(float(known), rel=1e-6)
+    worst = sum(one.worst_nll(torch.stack([low[:, k], -high[:, k]], 1), y[:, k]) for k in each)
+    found = both.worst_nll(torch.cat([low, -high], 1), y)
+    assert found.item() == pytest.approx(float(worst), rel=1e-6)
+    rows = (both.rows(y, y) @ outputs.unsqueeze(-1)).squeeze(-1) + both.offsets(y, y)
+    right = torch.stack([one.right(outputs[:, k : k + 1], y[:, k]) for k in each]).all(0)
+    assert torch.equal((rows > 0).all(1), right)
+    assert torch.equal(both.right(outputs, y), right)
+    assert both.right(outputs, outputs + 0.1).all()
+
+
 def test_right_numbers_are_those_whose_rows_are_positive() -> None:
     own = Gaussian(0.5)
     y = torch.linspace(-3, 3, 41)
@@ -361,9 +380,7 @@ def test_regressions_that_make_no_sense_are_refused() -> None:
     for wrong in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(InputError, match=r"^noise_std is .*; give a positive number"):
             BayesByBackprop(1, noise_std=wrong)
-    with pytest.raises(
-        InputError, match=r"^noise_std makes a regression of one output, the network has 3"
-    ):
+    with pytest.raises(InputError, match=r"^targets have shape .*, and the network has 3 outputs"):
         train(mlp(2, 3), x, y, BayesByBackprop(1, noise_std=0.1))
     with pytest.raises(InputError, match=r"^targets hold NaN or infinity"):
         train(mlp(2, 1), x, y / 0.0, BayesByBackprop(1, noise_std=0.1))

@@ -140,7 +140,11 @@ def test_the_nll_of_a_mixture_by_torch() -> None:
     generator = torch.Generator().manual_seed(3)
     drawn, y = (torch.randn(*n, generator=generator).double() for n in ((7, 20), (20,)))
     densities = Law(drawn, 0.4).log_prob(y).exp().mean(0)
-    assert gaussian_nll(drawn, y, 0.4) == pytest.approx(float(-densities.log().mean()))
+    one = gaussian_nll(drawn.unsqueeze(-1), y.unsqueeze(-1), 0.4)
+    assert one == pytest.approx(float(-densities.log().mean()))
+    two = Law(drawn, 0.4).log_prob(y) + Law(2 * drawn, 0.4).log_prob(y)
+    both = gaussian_nll(torch.stack([drawn, 2 * drawn], -1), torch.stack([y, y], -1), 0.4)
+    assert both == pytest.approx(float(-two.exp().mean(0).log().mean()))
     assert gaussian_nll(drawn, y + 100, 0.4) > 10_000  # where the densities are 0 in float64
 
 
@@ -257,7 +261,7 @@ def test_what_does_not_fit_is_refused() -> None:
     network = mlp(2, 3)
     with pytest.raises(InputError, match="labels must be integers from 0 to 2"):
         score(network, posterior_of(network), x, y.double(), RECIPE)
-    with pytest.raises(InputError, match="noise_std makes a regression of one output"):
+    with pytest.raises(InputError, match=r"targets have shape .*; give a target for each"):
         score(network, posterior_of(network), x, y, BayesByBackprop(1, noise_std=1.0))
     none = torch.zeros(network.size).double()
     huge = Normal(none + 2.0**400, none)

@@ -9,7 +9,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
@@ -23,11 +23,13 @@ from safetensors.numpy import load_file
 
 from bnncert import load_posterior
 from bnncert.cli.main import main
-from bnncert.data import PUBLISHED, Dataset, load_inputs
+from bnncert.data import PUBLISHED, Dataset, inputs_for, load_inputs
+from bnncert.data.advisory import ADVISORIES, ADVISORY
 from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors
 from bnncert.layers import Conv2d, Dense
 from bnncert.model.network import Network, mlp
+from bnncert.model.standardisation import Standardisation
 from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
 from bnncert.train import BayesByBackprop, Robust, accuracy
@@ -112,7 +114,8 @@ def mean_accuracy(path: Path, x: NDArray[np.float64], y: NDArray[np.int64]) -> f
 def test_recipes_fit_their_data(name: str) -> None:
     made = ZOO[name]
     outputs = 10 if made.training.noise_std is None else 1
-    if made.data in ("digits", "diabetes"):
+    outputs = len(ADVISORIES) if made.data == ADVISORY else outputs
+    if made.data in ("digits", "diabetes", ADVISORY):
         shape: tuple[int, ...] = tuple(load_inputs(made.data).x.shape[1:])
     elif made.data == "boston":
         shape = (13,)
@@ -193,7 +196,7 @@ def test_shipped_files_are_what_their_index_and_recipe_say(name: str) -> None:
 def test_shipped_logs_are_of_a_whole_training(name: str) -> None:
     log, made = notes_of(posterior_path(name))["log"], ZOO[name]
     examples = {"digits": 1500, "mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
-    examples |= {"boston": 455, "diabetes": 400}
+    examples |= {"boston": 455, "diabetes": 400, ADVISORY: 36_000}
     assert [epoch["number"] for epoch in log] == [*range(1, made.training.epochs + 1)]
     count = examples[made.data]
     if made.training.robust is not None:  # some are kept out
@@ -454,12 +457,12 @@ def test_no_training_is_lost_for_want_of_a_test_set(
     """It is missing the first time, as after a failed download."""
     missing = {"test"}
 
-    def load(name: str, split: str = "test") -> Dataset:
+    def load(own: Standardisation | None, name: str, split: str, targets: Sequence[str]) -> Dataset:
         if split in missing:
             raise InputError(f"the {split} set could not be downloaded")
-        return load_inputs(name, split)
+        return inputs_for(own, name, split, targets)
 
-    monkeypatch.setattr(zoo, "load_inputs", load)
+    monkeypatch.setattr(zoo, "inputs_for", load)
     assert run("train", "tiny")[0] == 2
     missing.clear()
     assert run("train", "tiny")[0] == 0

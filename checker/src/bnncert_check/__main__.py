@@ -13,8 +13,11 @@ from pathlib import Path
 from bnncert_check.certificate import check_certificate
 from bnncert_check.files import reading
 from bnncert_check.folder import Accepted, check_results, read_results, speaks_of
+from bnncert_check.manifest import read_manifest
+from bnncert_check.maps import check_map, count_lines, is_map
 from bnncert_check.model import read_model
 from bnncert_check.radii import check_radii, read_radii
+from bnncert_check.statement import statement
 from bnncert_check.verdict import (
     ACCEPT,
     ERROR,
@@ -36,15 +39,19 @@ def run(target: Path, posterior: Path, as_json: bool) -> int:
     """Check a certificate or a folder of results, print the verdicts, and return the exit code."""
     try:
         with reading(f"{str(target)!r} cannot be checked"):
-            verdicts = _verdicts(target, posterior)
+            verdicts, words = _verdicts(target, posterior)
     except Reason as reason:
-        verdicts = [Verdict(str(target), reason.status, reason.code, reason.message)]
+        verdicts, words = [Verdict(str(target), reason.status, reason.code, reason.message)], []
     found = {verdict.status for verdict in verdicts}
     status = next((status for status in (REJECT, ERROR) if status in found), ACCEPT)
     if as_json:
         print(
             json.dumps(
-                {"verdict": status, "certificates": [asdict(verdict) for verdict in verdicts]},
+                {
+                    "verdict": status,
+                    "statement": words,
+                    "certificates": [asdict(verdict) for verdict in verdicts],
+                },
                 indent=1,
             )
         )
@@ -56,10 +63,13 @@ def run(target: Path, posterior: Path, as_json: bool) -> int:
                 f"{sum(v.status == s for v in verdicts)} {s}" for s in (ACCEPT, REJECT, ERROR)
             )
             print(f"{status}: {counts}")
+        for sentence in words:
+            print(_printable(sentence))
     return EXIT_CODES[status]
 
 
-def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
+def _verdicts(target: Path, posterior: Path) -> tuple[list[Verdict], list[str]]:
+    """Of a certificate, or of a folder, of which they are also said in sentences."""
     if not (target.is_dir() or target.is_file() or target.parent.is_file()):
         raise CannotCheck(
             "unreadable",
@@ -67,7 +77,10 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
         )
     model = read_model(posterior)
     if not target.is_dir():
-        return [check_certificate(target, model)]
+        return [check_certificate(target, model)], []
+    if is_map(target):
+        cells = list(_with_progress(check_map(target, model), count_lines(target)))
+        return cells, []
     results = read_results(target)
     count = sum(speaks_of(result, model) for result in results)
     if not count:
@@ -80,7 +93,8 @@ def _verdicts(target: Path, posterior: Path) -> list[Verdict]:
     radii = read_radii(target)
     accepted: Accepted = {}
     verdicts = list(_with_progress(check_results(target, results, model, accepted), count))
-    return verdicts + check_radii(target, radii, accepted)
+    words = statement(read_manifest(target), model, verdicts)
+    return verdicts + check_radii(target, radii, accepted), words
 
 
 def _with_progress(verdicts: Iterable[Verdict], total: int) -> Iterator[Verdict]:
@@ -108,11 +122,13 @@ def _line(verdict: Verdict) -> str:
         words.append(f"{bounds}: {verdict.question}")
     else:
         words.append(verdict.message)
-    # A file's name must not look like a verdict of its own, and any terminal must be able to show
-    # it.
-    return "".join(
-        c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in "  ".join(words)
-    )
+    return _printable("  ".join(words))
+
+
+def _printable(text: str) -> str:
+    """A file's name must not look like a verdict of its own, and any terminal must be able to show
+    it."""
+    return "".join(c if c.isprintable() and c.isascii() else ascii(c)[1:-1] for c in text)
 
 
 def main() -> None:
@@ -125,7 +141,8 @@ def main() -> None:
         "target",
         type=Path,
         help=(
-            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl or decisions.jsonl"
+            "a certificate, also BUNDLE.zip/NAME, or a folder with results.jsonl, "
+            "decisions.jsonl or map.json"
         ),
     )
     parser.add_argument(

@@ -7,8 +7,7 @@ two name one certificate.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any, TypeAlias
 
 from bnncert_check.certificate import examine
 from bnncert_check.files import digest, read_lines, reading, strict_json
-from bnncert_check.grammar import exact, listed, members, number, whole, word
-from bnncert_check.model import Model
+from bnncert_check.grammar import exact, listed, members, number, threshold, whole, word
+from bnncert_check.manifest import Manifest, read_manifest
+from bnncert_check.model import Column, Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import (
     ACCEPT,
@@ -34,11 +34,15 @@ from bnncert_check.verdict import (
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
-# Of a single rival; with a threshold; not certified; and what the lines of campaigns have besides.
+OF_REGRESSIONS = ("output", "low", "high")
+# Of a single rival; with a threshold; which bounds it was; not certified; and what the lines of
+# campaigns have besides.
 ALSO = (
     "target",
     "answer",
     "at_least",
+    "lower_by",
+    "upper_by",
     "estimate",
     "posterior",
     "name",
@@ -46,10 +50,8 @@ ALSO = (
     "reason",
     "input",
     "spec",
+    *OF_REGRESSIONS,
 )
-DECIMAL = re.compile(
-    r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
-)  # no power that takes for ever
 CERTIFIED, FALSIFIED, UNDECIDED = "certified", "falsified", "undecided"
 UNVERIFIED, MISCLASSIFIED, FAILED = "unverified", "misclassified", "error"
 STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED, UNVERIFIED, MISCLASSIFIED, FAILED)
@@ -66,7 +68,7 @@ class Spec:
     clip: tuple[float, float] | None
     label: int | None
     target: int | None
-    interval: tuple[float, float] | None
+    interval: tuple[int, float, float] | None  # and of which output
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Line:
     spec: Spec | None
     posterior: str | None
     method: tuple[str | None, str | None]  # its name and, of campaigns, its options
+    ends: tuple[float | None, float | None]  # of an interval, as targets were measured
 
     def identity(self, model: Model) -> tuple[Any, ...]:
         """What no other line may be about: this posterior, an input, a radius, rivals and a
@@ -148,10 +151,13 @@ def _file(folder: Path) -> Path:
 
 def _line(value: Any, where: str, decisions: bool) -> Line:
     found = (
-        members(value, where, OF_DECISIONS, ())
+        members(value, where, OF_DECISIONS, OF_REGRESSIONS)
         if decisions
         else members(value, where, OF_RESULTS, ALSO)
     )
+
+    if found.get("output") is not None:  # of the mean network: nothing is proved of it
+        number(found["output"], f"output of {where}")
 
     def optional(name: str, read: Any, *arguments: Any) -> Any:
         given = found.get(name)
@@ -179,15 +185,8 @@ def _line(value: Any, where: str, decisions: bool) -> Line:
         spec=optional("spec", _spec),
         posterior=optional("posterior", word),
         method=(optional("method", word), optional("config", word)),
+        ends=(optional("low", number), optional("high", number)),
     )
-
-
-def threshold(value: Any, where: str) -> Fraction:
-    """A probability in decimals, as it was typed."""
-    with reading(f"{where} is not a probability in decimals", "malformed"):
-        if not DECIMAL.fullmatch(word(value, where)) or not 0 <= (found := Fraction(value)) <= 1:
-            raise ValueError("it is not from 0 to 1")
-    return found
 
 
 def _spec(value: Any, where: str) -> Spec:
@@ -196,9 +195,9 @@ def _spec(value: Any, where: str) -> Spec:
         found = strict_json(word(value, where))
     classes = type(found) is dict and "label" in found
     names = ("label", "target") if classes else ("y", "tolerance")
-    found = members(found, where, ("norm", "eps", "clip", *names))
+    found = members(found, where, ("norm", "eps", "clip", *names), () if classes else ("output",))
     norm, eps = word(found["norm"], f"norm of {where}"), exact(found["eps"], f"eps of {where}")
-    clip, interval = None, None
+    clip = None
     if found["clip"] is not None:
         low, high = (
             number(end, f"clip of {where}") for end in listed(found["clip"], f"clip of {where}", 2)
@@ -215,8 +214,8 @@ def _spec(value: Any, where: str) -> Spec:
             None,
         )
     y, tolerance = (exact(found[name], f"{name} of {where}") for name in names)
-    interval = y - tolerance, y + tolerance
-    return Spec(norm, eps, clip, None, None, interval)
+    output = whole(found.get("output", 0), f"output of {where}", 0)
+    return Spec(norm, eps, clip, None, None, (output, y - tolerance, y + tolerance))
 
 
 def speaks_of(line: Any, model: Model) -> bool:
@@ -230,33 +229,44 @@ def check_results(
     folder: Path, lines: list[Any], model: Model, accepted: Accepted | None = None
 ) -> Iterator[Verdict]:
     """One verdict a line about this posterior; what is accepted with a certificate is entered."""
-    path = _file(folder)
+    path, manifest = _file(folder), read_manifest(folder)
     seen: set[Any] = set()
     known: Accepted = {} if accepted is None else accepted
     for i, line in enumerate(lines, 1):
         if speaks_of(line, model):
-            yield _check_line(path, i, line, model, seen, known)
+            yield _check_line(path, i, line, model, manifest, seen, known)
 
 
 def _check_line(
-    path: Path, i: int, value: Any, model: Model, seen: set[Any], accepted: Accepted
+    path: Path,
+    i: int,
+    value: Any,
+    model: Model,
+    manifest: Manifest | None,
+    seen: set[Any],
+    accepted: Accepted,
 ) -> Verdict:
     verdict = Verdict(f"{path}:{i}", ACCEPT, message="claims nothing")
     try:
         line = _line(value, f"line {i}", path.name == DECISIONS)
         _require_new(line.identity(model), seen, "another line is about the same input")
         _require_consistent(line, model.outputs)
+        if manifest is not None:
+            classes = None if line.status == FAILED else line.label is not None
+            manifest.require_line(model, line.quantity, line.eps, line.at_least, classes)
         if line.certificate is None:
             if not line.claims_nothing:
                 raise Rejected(
                     "certificate-missing", "the line claims something and names no certificate"
                 )
             return verdict
-        certificate = _inside(path.parent, line.certificate)
+        certificate = inside(path.parent, line.certificate)
         _require_new(_identity(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
-            _compare(line, verdict, question, model.input_shape)
+            _compare(line, verdict, question, model)
+            if manifest is not None:
+                manifest.require_certificate(question)
             accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
@@ -277,7 +287,7 @@ def _identity(path: Path) -> tuple[Any, ...]:
         return found.st_dev, found.st_ino, path.name if bundled else None
 
 
-def _inside(folder: Path, path: str) -> Path:
+def inside(folder: Path, path: str) -> Path:
     with reading(f"certificate {path!r} is not a path", "malformed"):
         if not (folder / path).resolve().is_relative_to(folder.resolve()):
             raise CannotCheck("malformed", f"certificate {path!r} is not a path inside the folder")
@@ -300,8 +310,9 @@ def _require_consistent(line: Line, outputs: int) -> None:
         _require_equal("answer", line.answer, "unsat" if holds else "sat" if fails else "unknown")
 
 
-def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int, ...]) -> None:
+def _compare(line: Line, verdict: Verdict, question: Question, model: Model) -> None:
     """The line must repeat the certificate's claim and question."""
+    shape = model.input_shape
     lower, upper = verdict.claimed or (None, None)
     _require_equal("quantity", line.quantity, verdict.quantity)
     _require_equal("lower", line.lower, lower)
@@ -323,6 +334,20 @@ def _compare(line: Line, verdict: Verdict, question: Question, shape: tuple[int,
         raise Rejected("result-mismatch", "status: the line says 'error' and has a certificate")
     if line.spec is not None:
         _compare_spec(line.spec, question)
+    if line.ends != (None, None):
+        _compare_ends(line.ends, question, model.units)
+
+
+def _compare_ends(
+    said: tuple[float | None, float | None], question: Question, units: Sequence[Column]
+) -> None:
+    """The ends of an interval, which the certificate has in the network's own numbers."""
+    certified: tuple[float, float] | None = None
+    if question.interval is not None:
+        output, low, high = question.interval
+        column = units[output] if units else Column(0.0, 1.0)
+        certified = column.measured(low), column.measured(high)
+    _require_equal("interval", said, certified)
 
 
 def _compare_spec(spec: Spec, question: Question) -> None:
@@ -334,9 +359,7 @@ def _compare_spec(spec: Spec, question: Question) -> None:
     _require_equal("label", spec.label, question.label)
     _require_rivals(spec.label, spec.target, question)
     if spec.interval is not None:
-        rows = [[sign * (i == 0) for i in range(question.rows.shape[1])] for sign in (1.0, -1.0)]
-        _require_equal("rows", rows, question.rows.tolist())
-        _require_equal("interval", [-spec.interval[0], spec.interval[1]], question.offsets.tolist())
+        _require_equal("interval", spec.interval, question.interval)
 
 
 def _require_rivals(label: int | None, target: int | None, question: Question) -> None:

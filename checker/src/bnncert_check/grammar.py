@@ -22,6 +22,9 @@ from bnncert_check.arithmetic import Array
 from bnncert_check.verdict import CannotCheck
 
 HEXADECIMAL = re.compile(r"(-?)0x([0-9a-f]{1,20})(?:\.([0-9a-f]{0,20}))?p([+-]?[0-9]{1,4})")
+DECIMAL = re.compile(
+    r"[0-9]{0,9}(\.[0-9]{0,1100})?([eE][+-]?[0-9]{1,3})?"
+)  # no power that takes for ever
 LARGEST = sys.float_info.max
 DTYPES = {"float64": np.float64, "float32": np.float32, "int32": np.int32, "int8": np.int8}
 
@@ -88,6 +91,15 @@ def _written(sign: str, whole: str, part: str | None, exponent: str) -> Fraction
     return Fraction(int(f"{sign}{whole}{digits}", 16)) * Fraction(2) ** (
         int(exponent) - 4 * len(digits)
     )
+
+
+def threshold(value: Any, where: str) -> Fraction:
+    """A probability in decimals, as it was typed."""
+    if DECIMAL.fullmatch(word(value, where)):
+        with suppress(ValueError):  # of no digits at all
+            if 0 <= (found := Fraction(value)) <= 1:
+                return found
+    raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a probability in decimals")
 
 
 def flag(value: Any, where: str) -> bool:

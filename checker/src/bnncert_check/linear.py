@@ -210,16 +210,33 @@ def row_bounds(
     )
 
 
+def certain_box(model: Model, weights: Array, region: Region, node: int) -> Interval:
+    """Where a node lies on the region, for these weights."""
+    first, second = (
+        _bounded(model, WeightBox(weights, weights), region, node, everywhere).intervals[node]
+        for everywhere in (False, True)
+    )
+    return Interval(np.maximum(first.lower, second.lower), np.minimum(first.upper, second.upper))
+
+
+def _bounded(
+    model: Model, weights: WeightBox, region: Region, stop: int, everywhere: bool
+) -> Bounded:
+    """The layers before `stop`."""
+    network = model.network
+    bounded = Bounded(network, region, everywhere, [], [Interval(region.lower, region.upper)])
+    for k, layer in enumerate(network.layers[:stop]):
+        inputs = [bounded.intervals[node] for node in network.reads[k]]
+        bounded.intervals.append(RULES[type(layer)](layer, inputs, weights, bounded))
+    return bounded
+
+
 def _row_bounds(
     model: Model, weights: WeightBox, region: Region, rows: Array, offsets: Array, everywhere: bool
 ) -> Array:
-    network = model.network
-    bounded = Bounded(network, region, everywhere, [], [Interval(region.lower, region.upper)])
-    for k, layer in enumerate(network.layers):
-        inputs = [bounded.intervals[node] for node in network.reads[k]]
-        bounded.intervals.append(RULES[type(layer)](layer, inputs, weights, bounded))
+    bounded = _bounded(model, weights, region, len(model.layers), everywhere)
     found = np.full_like(offsets, -np.inf)
-    for part in row_slices(network, len(rows)):
+    for part in row_slices(model.network, len(rows)):
         found[part] = np.maximum(
             bounded.walk(rows[part]), bounded.intervals[-1].minimum(rows[part])
         )

@@ -21,7 +21,7 @@ from bnncert_check.files import (
     require_room,
     strict_json,
 )
-from bnncert_check.grammar import exact, listed, members, word
+from bnncert_check.grammar import exact, listed, members, number, word
 from bnncert_check.layers import Layer
 from bnncert_check.network import Network, read_network
 from bnncert_check.verdict import CannotCheck
@@ -134,6 +134,17 @@ class Component:
 
 
 @dataclass(frozen=True)
+class Column:
+    """What an output was measured as: mean + std · output."""
+
+    mean: float
+    std: float
+
+    def measured(self, value: float) -> float:
+        return self.mean + self.std * value
+
+
+@dataclass(frozen=True)
 class Model:
     """The network, and its posterior as components: one of weight 1, or several Gaussian ones of a
     mixture."""
@@ -143,6 +154,7 @@ class Model:
     architecture_digest: str
     posterior_digest: str
     size: int = 0  # of the file, in bytes
+    units: tuple[Column, ...] = ()  # of the outputs; none where they are taken as they are
 
     @property
     def input_shape(self) -> Shape:
@@ -195,7 +207,7 @@ def _from_native(path: Path) -> Model:
     file = read_safetensors(path, SCHEMA)
     mixture = file.header.get("family") == "mixture"
     names = ("schema", "network", "family", *(("weights", "components") if mixture else ()))
-    header = members(file.header, "the posterior's header", names, ("notes",))
+    header = members(file.header, "the posterior's header", names, ("notes", "standardisation"))
     network = read_network(header["network"])
     layers, left = network.layers, dict(file.arrays)
     if mixture:
@@ -210,7 +222,31 @@ def _from_native(path: Path) -> Model:
         raise CannotCheck(
             "malformed", f"the posterior has a tensor {name!r}, which is not part of the format"
         )
-    return Model(network, components, digest(header["network"]), own, file.size)
+    units = _units(header.get("standardisation"), network)
+    return Model(network, components, digest(header["network"]), own, file.size, units)
+
+
+def _units(described: Any, network: Network) -> tuple[Column, ...]:
+    """The columns of the outputs, where the posterior says by what columns were standardised: one
+    for each number that goes in or comes out, or none."""
+    if described is None:
+        return ()
+    where = "the standardisation"
+    found = members(described, where, ("inputs", "outputs"))
+    counts = {"inputs": math.prod(network.input_shape), "outputs": network.outputs}
+    columns = {name: [_column(part) for part in listed(found[name], where)] for name in counts}
+    for name, count in counts.items():
+        if len(columns[name]) not in (0, count):
+            raise CannotCheck("malformed", f"{where} is of {len(columns[name])} {name}")
+    return tuple(columns["outputs"])
+
+
+def _column(described: Any) -> Column:
+    where = "a column of the standardisation"
+    found = members(described, where, ("name", "mean", "std"))
+    word(found["name"], f"the name of {where}")
+    mean = number(found["mean"], f"the mean of {where}")
+    return Column(mean, number(found["std"], f"the std of {where}", math.ulp(0.0)))
 
 
 def _mixture(

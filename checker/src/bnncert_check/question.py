@@ -54,6 +54,17 @@ class Question:
         """The rival, where there is but one row."""
         return self.duel[1][0] if self.duel is not None and len(self.rows) == 1 else None
 
+    @property
+    def interval(self) -> tuple[int, float, float] | None:
+        """The output that two rows hold between two ends, and these; None if they say something
+        else."""
+        output = int(self.rows[0].argmax())
+        unit = np.zeros(self.rows.shape[1])
+        unit[output] = 1
+        if self.rows.shape[0] != 2 or not (self.rows == [unit, -unit]).all():
+            return None
+        return output, -float(self.offsets[0]), float(self.offsets[1])
+
     def describe(self) -> str:
         """In words, so that a reader sees what was certified."""
         return f"{self._condition()} on {self.region.describe()}"

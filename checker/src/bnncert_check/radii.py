@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bnncert_check.files import read_lines
-from bnncert_check.folder import Accepted, threshold
-from bnncert_check.grammar import members, number, whole
+from bnncert_check.folder import Accepted
+from bnncert_check.grammar import members, number, threshold, whole
 from bnncert_check.question import Question
 from bnncert_check.verdict import ACCEPT, P_SAFE, Reason, Rejected, Verdict
 

@@ -92,6 +92,7 @@ REJECTIONS = {
     "leaves-do-not-cover": "the leaves of branch and bound leave out a part of the region",
     "point-outside-region": "the point of the upper bound is not in the input region",
     "rows-not-opposite": "two rows whose failures are added up may fail together",
+    "trunk-outside-box": "what certain layers give leaves the box that is said to hold it",
     "network-counted-twice": "a network of an empirical posterior is listed more than once",
     "network-not-refuted": "a network that counts as unsafe was not proved to fail at its point",
     "probability-too-high": "the claimed lower bound is above what rigorous arithmetic supports",
@@ -102,6 +103,11 @@ REJECTIONS = {
     "certificate-missing": "a result claims something and has no certificate",
     "result-mismatch": "a line of results contradicts its certificate or itself",
     "result-repeated": "two lines of results are about one thing, or name one certificate",
+    "manifest-mismatch": (
+        "a line of results or its certificate answers another question than the manifest states"
+    ),
+    "cells-do-not-cover": "the cells of a map leave out a part of its region, or are not its parts",
+    "cell-mismatch": "a certificate of a map is about another cell, or another condition",
     "radius-not-proved": (
         "no accepted certificate settles the threshold at a radius that is named, or the two of an "
         "input ask different questions"

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from forger.forgery import Forgery
-from forger.nets import CURVES, MOVES, Net, Random, pick
+from forger.nets import CURVES, Array, Net, Random, pick
 
 
 def has_form(net: Net) -> bool:
-    """Dense, an activation, Dense, and moves before."""
-    types = [layer["type"] for layer in net.layers if layer["type"] not in MOVES]
+    """Dense, an activation and Dense at the end."""
+    types = [layer["type"] for layer in net.layers[-3:]]
     return (
         len(types) == 3
         and (types[0], types[2]) == ("Dense", "Dense")
@@ -21,9 +21,14 @@ def has_form(net: Net) -> bool:
     )
 
 
+def has_trunk(net: Net) -> bool:
+    """Whether the hidden layer reads something else than the input's entries as they are."""
+    return any(layer["type"] not in ("Flatten", "Reshape") for layer in net.layers[:-3])
+
+
 def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]:
     """A threshold, slopes and a lattice, mostly such as could prove something."""
-    (hidden,) = (layer["outputs"] for layer in made.net.layers[:-1] if layer["type"] == "Dense")
+    hidden = made.net.layers[-3]["outputs"]
     cells = [int(pick(r, [4, 16, 32])), int(r.integers(1, 4)), 8, int(r.integers(1, 4))]
     size = 2 ** int(pick(r, [6, 10, 12]))
     step = 2.0 ** int(r.integers(-8, -2))
@@ -45,4 +50,19 @@ def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]
     )
     threshold = float(pick(r, [0.0, 2.0, 4.0, 5.0]))
     law = {"cells": cells, "size": size, "threshold": threshold.hex()}
+    if has_trunk(made.net) != (r.random() < 0.03):
+        law["trunk"] = True
+        made.tensors |= _box(r, made, prefix)
     return {"probability": (0.5).hex(), "law": law}
+
+
+def _box(r: Random, made: Forgery, prefix: str) -> dict[str, Array]:
+    """Of what the hidden layer reads: a little wider than it is, mostly, or too narrow."""
+    part, *side = prefix.rstrip(".").split(".")
+    points = made.tensors[f"{part}.point"][None] if side else made.points()
+    points = points if len(points) else made.tensors["x"][None]
+    law = made.posterior.laws[int(part[1:])]
+    read = made.net.nodes(law.center[None], points)[-4][0].reshape(len(points), -1)
+    wider = float(pick(r, [1e-9, 1e-3, 0.1, 0.3, -0.01]))
+    ends = {"lower": read.min(0) - wider, "upper": read.max(0) + wider}
+    return {f"{prefix}law.{name}": end for name, end in ends.items()}

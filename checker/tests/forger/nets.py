@@ -139,7 +139,7 @@ class Net:
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Of all nodes."""
-        found = self._nodes(np.zeros((1, self.size)), np.zeros((1, *self.input_shape)))
+        found = self.nodes(np.zeros((1, self.size)), np.zeros((1, *self.input_shape)))
         return [node.shape[2:] for node in found]
 
     @property
@@ -170,10 +170,11 @@ class Net:
 
     def forward(self, weights: Array, x: Array) -> Array:
         """[N, P, outputs] of the networks [N, n] at the points [P, *input_shape]."""
-        y = self._nodes(weights, x)[-1]
+        y = self.nodes(weights, x)[-1]
         return np.broadcast_to(y, (len(weights), *y.shape[1:]))
 
-    def _nodes(self, weights: Array, x: Array) -> list[Array]:
+    def nodes(self, weights: Array, x: Array) -> list[Array]:
+        """What every node holds, [N or 1, P, *shape]."""
         found, start = [x[None]], 0
         for layer, nodes in zip(self.layers, self.reads, strict=True):
             own = []

@@ -106,8 +106,9 @@ class Adversary:
         if verdict.quantity == "P_safe":
             self.counts["lower bounds that say something"] += lower > 0
             self.counts["upper bounds that say something"] += upper < 1
-            if any(name.endswith("law.slopes") for name in made.tensors):
-                self.counts["lines: bounds that say something"] += lower > 0 or upper < 1
+            for what, name in (("lines", "law.slopes"), ("trunks", "law.lower")):
+                if any(key.endswith(name) for key in made.tensors):
+                    self.counts[f"{what}: bounds that say something"] += lower > 0 or upper < 1
             if lower <= 0 and upper >= 1:
                 return
             truth, error = made.p_safe()
@@ -160,13 +161,14 @@ def test_nothing_false_is_supported(block: int, tmp_path: Path) -> None:
 
 
 def test_nothing_false_is_supported_by_lines(tmp_path: Path) -> None:
-    """Networks of one hidden layer alone."""
+    """Networks that end in a hidden layer and an output."""
     adversary = Adversary(tmp_path)
     seeds = (k for k in count(10**5) if has_form(random_net(np.random.default_rng(k))))
     for seed in islice(seeds, 500):
         adversary.attempt(seed)
     adversary.report()
     assert adversary.counts["lines: bounds that say something"] >= 20
+    assert adversary.counts["trunks: bounds that say something"] >= 5
 
 
 @pytest.mark.slow

@@ -21,9 +21,9 @@ SIZE = 200_000  # of samples, whose shares are taken five standard errors down
 
 
 def deep(checker: Checker) -> None:
-    for check in (moments, exponentials, ratios, rectangles, positive, expectations, rows):
+    for check in (moments, exponentials, poles, ratios, rectangles, coefficients, conditions):
         check(checker)
-    for check in (poles, coefficients, conditions, tails_of_nodes, independent):
+    for check in (tails_of_nodes, positive, independent, expectations, rows):
         check(checker)
 
 

@@ -115,7 +115,7 @@ def _bound(checker: Checker, known: Known) -> float:
     choice = checker.laws.lattice.Choice(step, int(low), *others)
     references = (np.array([[number]]) for number in (known.theta, known.y))
     chosen = law.SharedLaw(
-        known.cells, known.size, (choice,), np.array([known.remainder]), *references
+        known.cells, known.size, (choice,), None, np.array([known.remainder]), *references
     )
     posterior = checker.model.Posterior(family, fields)
     try:

@@ -56,6 +56,52 @@ KNOWN = (
 def line_laws(checker: Checker) -> None:
     for known in KNOWN:
         never_above(_bound(checker, known), known.truth + 1e-3, f"lines, {known.what}")
+    for trunk in BEHIND:
+        never_above(_behind(checker, trunk), 0.7, f"lines, {trunk.what}")
+
+
+@dataclass(frozen=True)
+class Behind:
+    """v relu(h + 5) + β > 0 for h = 2 x + b with b ~ N(0, σ²) on |x| <= eps, with a probability of
+    at most .6; h is said to be in a box."""
+
+    what: str
+    v: float
+    beta: float
+    box: tuple[float, float]
+    std: float = 0.0
+    eps: float = 1.0
+
+
+BEHIND = (
+    Behind("a box that is nowhere near", 1.0, -3.5, (1.0, 1.0)),
+    Behind("a box that is too short below", 1.0, -3.5, (-1.0, 2.5)),
+    Behind("a box that is too short above", -1.0, 6.5, (-2.5, 1.0)),
+    Behind("a box that moves", 1.0, -4.5, (-0.1, 0.1), std=2.0, eps=0.0),
+)
+
+
+def _behind(checker: Checker, trunk: Behind) -> float:
+    """What is certified; 0 where the box is refused."""
+    layers, law = checker.layers, checker.laws.rows
+    dense = [layers.Dense(1, 1, True, k, k) for k in (0, 2, 4)]
+    parts = (*dense[:2], layers.Activation("ReLU", 0.0, 3, 1), dense[2])
+    model = checker.model.Model(chain(checker, (1,), parts), (), "", "")
+    fields = {
+        "mean": np.array([2.0, 0.0, 1.0, 5.0, trunk.v, trunk.beta]),
+        "std": np.array([0.0, trunk.std, *[0.0] * 4]),
+    }
+    x = np.zeros(1)
+    region = checker.region.Region("linf", x, trunk.eps, x - trunk.eps, x + trunk.eps)
+    box = checker.linear.Interval(*(np.array([end]) for end in trunk.box))
+    choice = checker.laws.lattice.Choice(2.0**-8, -2048, 0.0, 100.0, 1e-4, 1.0)
+    chosen = law.LineLaw(ROUGH, 2**12, (choice,), box, 5.0, np.ones((1, ROUGH[0], 2)))
+    posterior = checker.model.Posterior("normal", fields)
+    try:
+        found = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)
+    except checker.verdict.Reason:
+        return 0.0
+    return 1 - float(found)
 
 
 def _bound(checker: Checker, known: Known) -> float:
@@ -75,7 +121,7 @@ def _bound(checker: Checker, known: Known) -> float:
     region = checker.region.Region("linf", x, known.eps, x - known.eps, x + known.eps)
     choice = checker.laws.lattice.Choice(2.0**-8, -2048, known.rate, known.curb, 1e-4, 1.0)
     slopes = np.full((1, ROUGH[0], 2), known.slope)
-    chosen = law.LineLaw(ROUGH, 2**12, (choice,), known.threshold, slopes)
+    chosen = law.LineLaw(ROUGH, 2**12, (choice,), None, known.threshold, slopes)
     posterior = checker.model.Posterior("normal", fields)
     failing = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)
     return 1 - float(failing)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 from mutants.outcomes import Checker, never
 
+WITHIN = 2 * NormalDist().cdf(1) - 1 + 1e-6  # of 1, a standard normal
 NOTHING = {"certificate": None, "lower": 0, "upper": 1, "status": "unverified"}
 RIVAL = {"label": 0, "predicted": 0, "target": 1}
 # By the case whose true claim they repeat: what a line says besides, and changes that must not be
@@ -22,6 +24,7 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
             {"eps": 50.0},
             {"status": "unverified"},
             {"at_least": "0.95"},
+            {"at_least": "0.95", "status": "falsified"},
             {"at_least": "0.8", "status": "undecided"},
             {"at_least": "0.8", "status": "falsified"},
             {"answer": "unsat", "at_least": "0.95"},
@@ -33,6 +36,10 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "a box": (
         {"lower": 0.9, "upper": 1.0, "status": "certified", "eps": 1.0},
         ({"eps": 50.0}, {"eps": 0.5}),
+    ),
+    "two ends": (
+        {"lower": 0.0, "upper": WITHIN, "status": "unverified", "low": -1.0, "high": 1.0},
+        ({"low": -2.0, "high": 2.0}, {"high": 0.0}, {"low": None}),
     ),
     "one rival": (
         {"lower": 0.9, "upper": 1.0, "status": "certified", **RIVAL},

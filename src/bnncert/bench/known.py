@@ -325,7 +325,7 @@ KNOWN: tuple[Recipe, ...] = (
         "a weight that float32 rounds up",
         _single,
         lambda: positive(ONE),  # Q(2)
-        "0.02",
+        "0.03",
         "weights in float32",
     ),
     _known(
@@ -381,7 +381,7 @@ KNOWN: tuple[Recipe, ...] = (
         "a leaky ReLU of slope 0.3, 2²⁶ times",
         _slope,
         lambda: positive(ONE),  # Q(2)
-        "0.02",
+        "0.03",
         "the slope of a leaky ReLU in float32",
     ),
     _known(

@@ -103,9 +103,13 @@ class Instance:
 def make(
     recipes: Sequence[Recipe], folder: Path, on_each: Callable[[Recipe], None] = lambda _: None
 ) -> Path:
-    """Write the suite of the recipes into FOLDER/suite, the index last, and return its path."""
+    """Write the suite of the recipes into FOLDER/suite, the index last, and return its path.
+
+    Instances of another size or track that are there stay.
+    """
     suite = folder / SUITE
-    names = [recipe.name for recipe in recipes]
+    before = [instance.name for instance in read_suite(folder)] if suite.exists() else []
+    names = list(dict.fromkeys([*before, *(recipe.name for recipe in recipes)]))
     for part in (INSTANCES, POSTERIORS):
         (suite / part).mkdir(parents=True, exist_ok=True)
     models: dict[str, tuple[Model, str]] = {}

@@ -192,18 +192,20 @@ def _points(seed: int, count: int, size: int) -> list[list[float]]:
 def _quick() -> Iterable[Recipe]:
     yield from KNOWN
     yield from _digits("narrow", ("1x128",), ((2, 1), (5, 1)), (0.0125, 0.05))
-    yield from _digits("narrow", ("2x50",), ((3, 1),), (0.02, 0.05))
+    yield from _digits("narrow", ("2x50",), ((3, 1),), (0.04, 0.05))
     yield from _digits("wide", ("1x128-kl1",), ((0, 1), (5, 1)), (0.0,))
     yield from _digits("wide", ("1x128-kl0.1",), ((3, 1),), (0.01, 0.02))
-    yield from _digits("certifiable", ("mnist-mlp-robust-kl1",), ((1, 1), (6, 1)), (0.01,))
-    yield from _small("cnn", "cnn-small", small_cnn, ((1, 1), (3, 1)), (0.01, 0.03))
-    yield from _small("head", "residual-small", small_residual, ((1, 1), (2, 1)), (0.01, 0.03))
+    yield from _digits("certifiable", ("mnist-mlp-robust-kl1",), ((6, 1),), (0.01,))
+    yield from _small("cnn", "cnn-small", small_cnn, ((1, 1), (3, 1)), (0.016, 0.02))
+    yield from _small("head", "residual-small", small_residual, ((1, 1), (2, 1)), (0.01, 0.016))
     yield from _between("control-head", control_head, _points(21, 3, 2), (0.0625,), 0.375)
     yield from _between(
         "control-mean-field", control_mean_field, _points(22, 3, 2), (0.0625,), 0.25
     )
     yield from _digits("predictive", ("1x128",), ((2, 1), (5, 1)), (0.0125,), "0.5", SOFTMAX)
-    yield from _digits("predictive", ("1x128-kl0.1",), ((0, 1),), (0.0,), "0.5", SOFTMAX)
+    yield from _digits(
+        "predictive", ("mnist-mlp-robust-kl1",), ((0, 1),), (0.005,), "0.95", SOFTMAX
+    )
     yield from _quadrants((0.0625, 0.125))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from bnncert.campaign.bundle import BUNDLES
 from bnncert.campaign.store import Store, open_store
 from bnncert.errors import InputError
+from bnncert.results.manifest import read_manifest, write_manifest
 
 
 def merge(target: Path, folders: Iterable[Path]) -> int:
@@ -24,6 +25,8 @@ def merge(target: Path, folders: Iterable[Path]) -> int:
                 _same_campaign(campaign, part.about("campaign"), folder, folders[0])
                 count += _enter(store, part)
                 store.adopt(part)
+    if (manifest := read_manifest(folders[0])) is not None:
+        write_manifest(target, manifest)
     return count
 
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bnncert.ask import labels_of
+from bnncert.ask import as_the_network_sees, labels_of
 from bnncert.campaign.schema import Campaign
 from bnncert.campaign.work import NOTHING, Bounds, Job, Row, Task, compute, improved
-from bnncert.data import load_inputs
+from bnncert.data import Dataset
 from bnncert.errors import InputError
 from bnncert.files.digest import canonical_json, digest
 from bnncert.importers import load_posterior
@@ -25,7 +25,7 @@ from bnncert.methods import Method
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.posteriors.base import Posterior
-from bnncert.question import selection
+from bnncert.question import Question, selection
 from bnncert.results.answers import AT_LEAST
 from bnncert.results.rows import Answer, Status
 from bnncert.version import __version__
@@ -60,6 +60,7 @@ class Subject:
     path: Path
     network: Network
     posterior: str  # digest
+    family: str
     size: int
 
     @cached_property
@@ -98,10 +99,11 @@ class Missing:
 class Plan:
     """Subjects x inputs x eps, and the question asked of each.
 
-    Inputs are x [N, *shape], y [N], called `indices`.
+    Inputs are x [N, *shape], y [N] of `data`, called `indices`.
     """
 
     subjects: tuple[Subject, ...]
+    data: Dataset
     indices: tuple[int, ...]
     x: Tensor
     y: Tensor
@@ -124,6 +126,7 @@ class Plan:
             "clip": question.clip_of(job.image),
             "target": question.target,
             "tolerance": question.tolerance,
+            **({"output": question.output} if question.output else {}),
             "eps": [eps.hex() for eps in question.eps],
             "methods": [[method.name, config] for method, config in pairs],
             "at_least": None if job.at_least is None else str(job.at_least),
@@ -165,8 +168,10 @@ class Plan:
         ]
         if question.tolerance is not None:
             distance = float(question.tolerance).hex()
+            output = {"output": question.output} if question.output else {}
             conditions = [
-                {"y": float(value).hex(), "tolerance": distance} for value in self.y.tolist()
+                {"y": float(value).hex(), "tolerance": distance} | output
+                for value in self.y.tolist()
             ]
         return tuple(
             tuple(canonical_json(region | asked) for region in regions) for asked in conditions
@@ -246,30 +251,39 @@ class Plan:
 
 def make_plan(campaign: Campaign) -> Plan:
     """Read and check everything the campaign names; what could only fail later fails here."""
-    data = load_inputs(campaign.question.inputs)
-    indices = selection(campaign.question.select, len(data.x))
+    loaded = [(name, path, *load_posterior(path)) for name, path in campaign.posteriors.items()]
+    question, data = _seen(campaign.question, [network for _, _, network, _ in loaded])
+    indices = selection(question.select, len(data.x))
     x, y = data.x[indices], labels_of(data, indices)
     kept = _different(x, y)
     repeated = len(indices) - len(kept)
     indices = [indices[i] for i in kept]
     x, y = x[kept], y[kept]
     configs = tuple(_config(method, campaign.seed) for method in campaign.methods)
-    job = Job(
-        campaign.question, data.image, campaign.methods, configs, campaign.seed, campaign.at_least
-    )
-    loaded = [(name, path, *load_posterior(path)) for name, path in campaign.posteriors.items()]
+    job = Job(question, data.image, campaign.methods, configs, campaign.seed, campaign.at_least)
     for name, _, network, posterior in loaded:
         try:
             _check(network, posterior, job, x, y, campaign.chunk)
         except InputError as error:
             raise InputError(f"posterior {name!r}: {error}") from error
     subjects = [
-        Subject(name, path.resolve(), network, posterior.digest, posterior.size)
+        Subject(name, path.resolve(), network, posterior.digest, posterior.family, posterior.size)
         for name, path, network, posterior in loaded
     ]
     if len({subject.digest for subject in subjects}) < len(subjects):
         raise InputError("two posteriors of the campaign are the same; name each once")
-    return Plan(tuple(subjects), tuple(indices), x, y, job, campaign.chunk, repeated)
+    return Plan(tuple(subjects), data, tuple(indices), x, y, job, campaign.chunk, repeated)
+
+
+def _seen(question: Question, networks: Sequence[Network]) -> tuple[Question, Dataset]:
+    """The question and its data as all of the networks see them."""
+    first = networks[0]
+    if any(network.standardisation != first.standardisation for network in networks):
+        raise InputError(
+            "the posteriors are standardised differently, and their radii mean different things; "
+            "give each a campaign of its own"
+        )
+    return as_the_network_sees(question, first)
 
 
 def _different(x: Tensor, y: Tensor) -> list[int]:

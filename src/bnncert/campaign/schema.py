@@ -13,9 +13,9 @@ from typing import Any
 
 from bnncert.ask import method_named
 from bnncert.concentration.method import BRANCHING, EFFORTS
-from bnncert.errors import InputError
+from bnncert.errors import InputError, closest
 from bnncert.methods import Concentration, Method
-from bnncert.question import Question, closest, require_kind
+from bnncert.question import Question, require_kind
 from bnncert.results.answers import threshold
 
 ASKED = {field.name: field.metadata.get("kinds", (str,)) for field in dataclasses.fields(Question)}
@@ -110,7 +110,7 @@ def _campaign(found: dict[str, Any], folder: Path) -> Campaign:
 
 def _question(found: dict[str, Any], folder: Path) -> Question:
     asked = {name: value for name, value in found.items() if name in ASKED}
-    if asked["inputs"].endswith(".npz"):  # a path, which starts at the campaign's folder
+    if asked["inputs"].endswith((".npz", ".csv")):  # a path, which starts at the campaign's folder
         asked["inputs"] = str(folder / asked["inputs"])
     asked["eps"] = _numbers("eps", asked["eps"])
     if not asked["eps"]:

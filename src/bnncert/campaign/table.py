@@ -12,6 +12,7 @@ from typing import Any
 
 from bnncert.campaign.bundle import BUNDLES
 from bnncert.campaign.store import KEPT, WHERE, Store
+from bnncert.console import percent
 from bnncert.errors import InputError
 from bnncert.files.tensors import write_atomically
 from bnncert.results.answers import AT_LEAST, status
@@ -156,6 +157,18 @@ GROUP BY m.rank ORDER BY m.rank
 
 def summary(store: Store) -> list[Line]:
     return [Line(*row) for row in store.connection.execute(LINES, (__version__,))]
+
+
+def export_markdown(store: Store, path: Path) -> int:
+    """A row for each posterior and radius: what has a result, and the certified means in percent,
+    rounded outward; its rows."""
+    lines = ["| posterior | ε | inputs | stored | at least | at most |", "|---" * 6 + "|"]
+    found = summary(store)
+    for line in found:
+        means = f"{percent(line.lower)} | {percent(line.upper, up=True)}"
+        lines.append(f"| {line.name} | {line.eps:g} | {line.items} | {line.stored} | {means} |")
+    _write(path, ("\n".join(lines) + "\n").encode())
+    return len(found)
 
 
 def method_counts(store: Store) -> list[tuple[str, int]]:

@@ -18,9 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(attack)
 
 
-@takes_question(
-    leave_out=("target", "tolerance"), eps="Radius of the input region; 0.05 unless given."
-)
+@takes_question(leave_out=("target",), eps="Radius of the input region; 0.05 unless given.")
 def attack(
     posterior: Posterior,
     question: Question,
@@ -31,7 +29,10 @@ def attack(
     seed: Seed = 0,
 ) -> None:
     """Accuracy on clean inputs and under attack (PGD): an estimate, from above, of what can be
-    certified."""
+    certified.
+
+    Of a regression it is the share of inputs whose output stays within --tolerance of y.
+    """
     from bnncert.ask import ask
     from bnncert.attack import surviving
     from bnncert.console import progress

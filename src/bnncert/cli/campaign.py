@@ -62,8 +62,10 @@ def run(
     if an item ended in error.
     """
     from bnncert.campaign.plan import make_plan, read_shard
+    from bnncert.campaign.record import recorded
     from bnncert.campaign.schema import read_campaign
     from bnncert.campaign.store import open_store
+    from bnncert.results.manifest import write_manifest
 
     part = read_shard(shard) if shard else (1, 1)
     plan = make_plan(read_campaign(campaign))
@@ -80,6 +82,7 @@ def run(
         _workers(dask, workers, device_named(device)) as chosen,
     ):
         store.enter(plan)
+        write_manifest(folder, recorded(plan, device))
         state = _run(plan, store, chosen, device, part, json_log)
     seconds = time.perf_counter() - started
     print(f"{state}; {seconds:.1f} s; results and certificates are in {folder}")
@@ -236,17 +239,22 @@ def export(
     parquet: Annotated[
         Path | None, typer.Option(help="Write the table as Parquet (needs pyarrow).")
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write certified means by posterior and eps as Markdown.")
+    ] = None,
 ) -> None:
     """Write the table of a run; without options its results.jsonl, which check and report read."""
     from bnncert.campaign.store import open_store
-    from bnncert.campaign.table import export_csv, export_parquet, write_results
+    from bnncert.campaign.table import export_csv, export_markdown, export_parquet, write_results
 
     with open_store(folder) as store:
         if csv is not None:
             print(f"{csv}: {export_csv(store, csv)} rows")
         if parquet is not None:
             print(f"{parquet}: {export_parquet(store, parquet)} rows")
-        if csv is None and parquet is None:
+        if markdown is not None:
+            print(f"{markdown}: {export_markdown(store, markdown)} rows")
+        if csv is None and parquet is None and markdown is None:
             print(f"{folder}: {write_results(store)} results")
 
 

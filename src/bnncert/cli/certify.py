@@ -6,19 +6,31 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bnncert.cli.options import Device, Posterior, Seed, device_named, takes_method, takes_question
+from bnncert.cli.options import (
+    Device,
+    Names,
+    Posterior,
+    Seed,
+    device_named,
+    takes_method,
+    takes_question,
+)
 from bnncert.errors import InputError
 from bnncert.question import Question
 
 if TYPE_CHECKING:
     from bnncert._certify import Progress
+    from bnncert.data import Dataset
     from bnncert.model.network import Network
+    from bnncert.model.standardisation import Column
     from bnncert.posteriors.base import Posterior as Weights
+    from bnncert.results.manifest import Manifest
     from bnncert.results.rows import Result
 
 INTERRUPTED = 130
@@ -62,6 +74,7 @@ def certify(
     vnnlib: Property = None,
     at_least: Threshold = None,
     estimate: Draws = 0,
+    names: Names = None,
     device: Device = "cpu",
     seed: Seed = 0,
     out: Annotated[
@@ -70,7 +83,7 @@ def certify(
 ) -> None:
     """Certify P(a network drawn from POSTERIOR is robust around each input).
 
-    Data sets: digits, diabetes, boston, mnist, fashion-mnist, cifar10 (their test splits).
+    Data sets: digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10 (test splits).
     """
     from bnncert.cli.display import show_answers
     from bnncert.importers import load_posterior
@@ -80,7 +93,7 @@ def certify(
     asked = None if at_least is None else threshold(at_least)
     network, weights = load_posterior(posterior)
     run = _Run(
-        posterior.name,
+        posterior,
         network,
         weights.to(device_named(device)),
         method or default_method(weights).name,
@@ -88,6 +101,8 @@ def certify(
         seed,
         estimate,
         asked,
+        names,
+        device_named(device),
         out,
     )
 
@@ -118,6 +133,7 @@ def decide(
     posterior: Posterior,
     question: Question,
     effort: Annotated[int, typer.Option(help="0 plain slopes, 1 optimised ones.")] = 1,
+    names: Names = None,
     device: Device = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")
@@ -132,18 +148,40 @@ def decide(
     from bnncert._certify import decide as decide_problem
     from bnncert.ask import ask
     from bnncert.cli.display import show_decisions
+    from bnncert.concentration.predictive import quantity
     from bnncert.importers import load_posterior
+    from bnncert.record import about_data, names_for
     from bnncert.results.folder import DECISIONS
+    from bnncert.results.manifest import Chosen, subject, written_now
 
     network, weights = load_posterior(posterior)
     asked = ask(question, network, weights.to(device_named(device)))
     several = len(question.eps) > 1
-    with _stored(out, several, DECISIONS) as store, _shown("deciding", len(asked.indices)) as show:
+    manifest = None
+    if out:
+        called = names_for(names, network, asked.data)
+        manifest = written_now(
+            about_data(
+                asked.question,
+                asked.data,
+                asked.indices,
+                [subject(network, weights, posterior)],
+                quantity=quantity(asked.problem.specification),
+            ),
+            (Chosen("predictive", {"effort": effort}),),
+            features=called.features,
+            outputs=called.outputs,
+            device=device_named(device),
+        )
+    with (
+        _stored(out, several, DECISIONS, manifest) as store,
+        _shown("deciding", len(asked.indices)) as show,
+    ):
         decisions = decide_problem(
             asked.problem, effort=effort, indices=asked.indices, progress=_both(store, show)
         )
-    title = f"{posterior.name}, {_radius(question)}, predictive {decisions[0].quantity}"
-    show_decisions(decisions, title)
+    title = f"{posterior.name}, {_asked(question, network)}, predictive {decisions[0].quantity}"
+    show_decisions(decisions, title, _unit(question, network))
     if out:
         print(f"decisions and certificates are in {out}")
     if decisions.interrupted:
@@ -154,7 +192,7 @@ def decide(
 class _Run:
     """One run of `certify`: a posterior, a method by name with options, and where results go."""
 
-    name: str
+    path: Path
     network: Network
     posterior: Weights
     method: str
@@ -162,13 +200,16 @@ class _Run:
     seed: int
     samples: int
     at_least: Decimal | None
+    names: Path | None
+    device: str
     out: Path | None
 
     def data_set(self, question: Question) -> tuple[Bounds, bool]:
         """The bounds of every input by name, and whether all inputs have some."""
         from bnncert.ask import ask, method_named
-        from bnncert.cli.display import show_results
+        from bnncert.cli.display import show_hints, show_results
         from bnncert.methods import Concentration
+        from bnncert.record import about_data
 
         options = dict(self.options)
         if self.at_least is not None and self.method == Concentration.name:
@@ -176,17 +217,24 @@ class _Run:
         chosen = method_named(self.method, options)
         asked = ask(question, self.network, self.posterior)
         several = len(question.eps) > 1
-        results, complete = self._certified([asked.problem], chosen, asked.indices, several)
-        title = f"{self.name}, {_radius(question)}, method {chosen.name}"
+        about = partial(about_data, asked.question, asked.data, asked.indices)
+        manifest = self._manifest(about, chosen, asked.data)
+        results, complete = self._certified(
+            [asked.problem], chosen, asked.indices, manifest, several
+        )
+        title = f"{self.path.name}, {_asked(question, self.network)}, method {chosen.name}"
         show_results(results, title, question.eps)
+        if complete:
+            show_hints(asked.problem, chosen, results)
         return {_query_name(row, several): (row.lower, row.upper) for row in results}, complete
 
     def property_file(self, path: Path) -> tuple[Bounds, bool]:
         """The bounds over all boxes of a VNN-LIB file together; nothing is shown of a part."""
         from bnncert.ask import method_named
-        from bnncert.cli.display import show_query, show_results
+        from bnncert.cli.display import show_hints, show_query, show_results
         from bnncert.importers import load_vnnlib
         from bnncert.model.problem import Problem
+        from bnncert.record import about_property
         from bnncert.results.answers import jointly
 
         query = load_vnnlib(path, self.network, self.posterior.center)
@@ -200,18 +248,48 @@ class _Run:
         problems = [
             Problem(self.network, self.posterior, part.to(device)) for part in query.specifications
         ]
-        results, complete = self._certified(problems, chosen, list(range(len(problems))), False)
+        manifest = self._manifest(partial(about_property, path, query), chosen)
+        results, complete = self._certified(problems, chosen, list(range(len(problems))), manifest)
         if not complete:
             return {}, False
 
-        show_results(results, f"{self.name}, {path.name}, method {chosen.name}", region="box")
+        show_results(results, f"{self.path.name}, {path.name}, method {chosen.name}", region="box")
+        show_hints(problems[0], chosen, results)
         lower, upper = jointly([(row.lower, row.upper) for row in results])
         bounds = {path.name: (lower, upper if query.exact else 1.0)}
         show_query(path.name, query, bounds[path.name])
+        own = self.network.standardisation
+        if own is not None and not own.is_identity:
+            print("note: its X and Y are the network's own numbers, which are standardised")
         return bounds, True
 
+    def _manifest(self, about: Any, method: Any, data: Dataset | None = None) -> Manifest | None:
+        """What results folders say of this run; about: makes the question of posteriors."""
+        from bnncert.record import methods_asked, names_for
+        from bnncert.results.answers import AT_LEAST
+        from bnncert.results.manifest import subject, written_now
+
+        if self.out is None:
+            return None
+        at_least = AT_LEAST if self.at_least is None else self.at_least
+        names = names_for(self.names, self.network, data)
+        return written_now(
+            about([subject(self.network, self.posterior, self.path)], at_least=at_least),
+            methods_asked([method]),
+            seed=self.seed,
+            estimate=self.samples,
+            features=names.features,
+            outputs=names.outputs,
+            device=self.device,
+        )
+
     def _certified(
-        self, problems: Sequence[Any], method: Any, indices: list[int], several: bool
+        self,
+        problems: Sequence[Any],
+        method: Any,
+        indices: list[int],
+        manifest: Manifest | None,
+        several: bool = False,
     ) -> tuple[list[Result], bool]:
         """The results of problems, stored one after the other, and whether all are there."""
         from bnncert._certify import certify as certify_problem
@@ -220,7 +298,7 @@ class _Run:
 
         results: list[Result] = []
         with (
-            _stored(self.out, several, RESULTS) as store,
+            _stored(self.out, several, RESULTS, manifest) as store,
             _shown("certifying", len(indices)) as show,
         ):
             for problem in problems:
@@ -241,11 +319,11 @@ class _Run:
 
 
 def _stored(
-    out: Path | None, several: bool, name: str
+    out: Path | None, several: bool, name: str, manifest: Manifest | None
 ) -> AbstractContextManager[Callable[[Sequence[Any]], None]]:
     from bnncert.results.folder import result_folder
 
-    return result_folder(out, several, name) if out else nullcontext(lambda _: None)
+    return result_folder(out, several, name, manifest) if out else nullcontext(lambda _: None)
 
 
 class _shown:  # noqa: N801 (used like a function)
@@ -275,9 +353,22 @@ def _both(first: Progress, second: Progress) -> Progress:
     return both
 
 
-def _radius(question: Question) -> str:
+def _asked(question: Question, network: Network) -> str:
+    """The radius, in standard deviations where inputs are standardised, and the tolerance."""
     size = ", ".join(f"{radius:g}" for radius in question.eps) or "of each input"
-    return f"eps {size} ({question.norm})"
+    own = network.standardisation
+    unit = " standard deviations" if own and own.inputs and not own.is_identity else ""
+    radius = f"eps {size}{unit} ({question.norm})"
+    if question.tolerance is None:
+        return radius
+    column = _unit(question, network)
+    return f"{radius}, tolerance {question.tolerance:g}" + (f" of {column.name}" if column else "")
+
+
+def _unit(question: Question, network: Network) -> Column | None:
+    """What the output that is asked about was measured as, where that is known."""
+    own = network.standardisation
+    return own.outputs[question.output or 0] if own and own.outputs else None
 
 
 def _query_name(result: Result, several_radii: bool) -> str:

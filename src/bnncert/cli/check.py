@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bnncert.cli.options import Names
 from bnncert.errors import InputError
 
 
@@ -42,7 +43,10 @@ def check(
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="What `certify --out` or `run` wrote: results and certificates.")
+        Path,
+        typer.Argument(
+            help="What `certify --out`, `map` or `run` wrote: results and certificates."
+        ),
     ],
     posterior: Annotated[
         Path | None,
@@ -55,10 +59,16 @@ def report(
         typer.Option(help="Where to write the page; report.html in the folder by default."),
     ] = None,
     eps: Annotated[float | None, typer.Option(help="Only the results of this radius.")] = None,
+    names: Names = None,
 ) -> None:
     """Write one HTML page about a folder of results, with the checker's verdicts if the folder
     holds check.json."""
+    from bnncert.map.folder import MAP
+    from bnncert.map.page import write_page
     from bnncert.report import write_report
 
-    path = write_report(folder, posterior, out, eps)
+    if (folder / MAP).is_file():
+        path = write_page(folder, out)
+    else:
+        path = write_report(folder, posterior, out, eps, names)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")

@@ -18,7 +18,6 @@ from bnncert.importers import load_posterior
 from bnncert.methods import GIE, PIE, Concentration, Method, Sampling
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball, class_robust
-from bnncert.results.folder import result_folder
 from bnncert.results.rows import Status
 from bnncert.zoo.recipes import posterior_path, shipped_index
 
@@ -76,9 +75,8 @@ def run_demo(out: Path) -> None:
 
 def _certified(problem: Problem, method: Method, out: Path) -> tuple[str, ...]:
     """Certify, write results and certificates, and say it in cells: means over all images."""
-    with result_folder(out) as store:
-        results = certify(problem, method)
-        store(results)
+    results = certify(problem, method)
+    results.save(out)
     lower, upper = (
         sum(getattr(r, end) for r in results) / len(results) for end in ("lower", "upper")
     )

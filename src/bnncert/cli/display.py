@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -12,7 +12,11 @@ from rich.table import Table
 
 from bnncert.console import percent
 from bnncert.estimate import Estimate
+from bnncert.hints import hints
 from bnncert.importers import Query
+from bnncert.methods import Concentration, Method
+from bnncert.model.problem import Problem
+from bnncert.model.standardisation import Column
 from bnncert.results.answers import answer
 from bnncert.results.rows import Decision, Result
 
@@ -22,33 +26,38 @@ SHOWN = 25  # rows of the table; all of them are in results.jsonl
 def show_results(
     results: Sequence[Result], title: str, radii: Sequence[float] = (), region: str = "input"
 ) -> None:
-    """A row per result (the first few) and the summary, one for each of several radii."""
+    """A row per result (the first few) and the summary, one for each of several radii.
+
+    The method that chooses between bounds says which it took, the others how often they called one.
+    """
+    chosen = any(result.method == Concentration.name for result in results)
     estimated = any(result.estimate for result in results)
     sized = len({result.eps for result in results}) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    regression = any(result.low is not None for result in results)
     names = [
         region,
         *["eps"] * sized,
-        "label",
+        "target" if regression else "label",
         "predicted",
         "status",
         "at least",
         "at most",
-        "calls",
+        "by" if chosen else "calls",
     ]
     for name in names + ["estimate*"] * estimated:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for r in results[:SHOWN]:
         cells = [
             r.index,
-            _dash(r.label),
-            _dash(r.predicted),
+            *(_regressed(r) if regression else (_dash(r.label), _dash(r.predicted))),
             r.status,
             percent(r.lower),
             percent(r.upper, up=True),
+            _by(r) if chosen else r.bound_calls,
         ]
         cells[1:1] = [f"{r.eps:g}"] * sized
-        table.add_row(*map(str, cells), str(r.bound_calls), *[_interval(r.estimate)] * estimated)
+        table.add_row(*map(str, cells), *[_interval(r.estimate)] * estimated)
     console = Console()
     console.print(table)
     if len(results) > SHOWN:
@@ -68,15 +77,27 @@ def show_results(
         )
 
 
-def show_decisions(decisions: Sequence[Decision], title: str) -> None:
-    """A row per decision (the first few): bounds of the mean, and how many are decided."""
+def show_hints(problem: Problem, method: Method, results: Sequence[Result]) -> None:
+    """A line for each."""
+    for hint in hints(problem, method, results):
+        print(f"hint: {hint}")
+
+
+def show_decisions(decisions: Sequence[Decision], title: str, unit: Column | None = None) -> None:
+    """A row per decision (the first few): bounds of the mean, and how many are decided.
+
+    unit: what a mean was measured as.
+    """
+    unit = unit or Column("y")
     softmax = bool(decisions) and decisions[0].quantity == "softmax"
+    regression = any(decision.low is not None for decision in decisions)
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     sized = len({decision.eps for decision in decisions}) > 1
     names = [
         "input",
         *["eps"] * sized,
         *["label"] * softmax,
+        *["target", "predicted"] * regression,
         "status",
         "at least",
         "at most",
@@ -85,11 +106,12 @@ def show_decisions(decisions: Sequence[Decision], title: str) -> None:
     for name in names:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for d in decisions[:SHOWN]:
-        cells = [d.index, *[f"{d.eps:g}"] * sized, *[d.label] * softmax, d.status]
+        cells = [d.index, *[f"{d.eps:g}"] * sized, *[d.label] * softmax]
+        cells += [*(_regressed(d) if regression else ()), d.status]
         ends = (
             [percent(d.lower), percent(d.upper, up=True)]
             if softmax
-            else [f"{d.lower:.6g}", f"{d.upper:.6g}"]
+            else [_outward(unit.measured(d.lower)), _outward(unit.measured(d.upper), up=True)]
         )
         table.add_row(*map(str, cells), *ends, *([percent(d.gap)] if d.gap is not None else []))
     console = Console()
@@ -150,6 +172,13 @@ def summary(results: Sequence[Result], region: str = "input") -> str:
     return f"mean P_safe {interval} over {_count(len(results), region)} ({counts}); {seconds:.1f} s"
 
 
+def _by(result: Result) -> str:
+    """Which bounds gave the lower end and the upper one."""
+    if result.lower_by == result.upper_by:
+        return _dash(result.lower_by)
+    return f"{_dash(result.lower_by)}/{_dash(result.upper_by)}"
+
+
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
@@ -164,5 +193,18 @@ def _count(number: int, thing: str) -> str:
     )
 
 
-def _dash(value: int | None) -> str:
+def _outward(value: float, up: bool = False) -> str:
+    """Six digits, rounded away from what is between a lower and an upper end."""
+    context = Context(prec=6, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    return f"{float(context.create_decimal(value)):.6g}"
+
+
+def _regressed(row: Result | Decision) -> tuple[str, str]:
+    """The target, the middle of the interval asked about, and the output of the mean network."""
+    if row.low is None or row.high is None or row.output is None:
+        return "–", "–"
+    return f"{(row.low + row.high) / 2:.5g}", f"{row.output:.5g}"
+
+
+def _dash(value: int | str | None) -> str:
     return "–" if value is None else str(value)

@@ -61,6 +61,14 @@ def import_command(
     no_bias: Annotated[
         bool, typer.Option("--no-bias", help="blitz: the layers were made with bias=False.")
     ] = False,
+    in_measured: Annotated[
+        bool,
+        typer.Option(
+            "--measured",
+            help="native: of a posterior that takes standardised values make one that takes "
+            "measured ones.",
+        ),
+    ] = False,
 ) -> None:
     """Write a posterior trained elsewhere as a native file.
 
@@ -70,6 +78,7 @@ def import_command(
     """
     from bnncert.importers import save_posterior
     from bnncert.importers.files import Assumptions, import_file
+    from bnncert.importers.measuring import measured
     from bnncert.question import whole_numbers
 
     posterior_path(out)
@@ -80,9 +89,12 @@ def import_command(
         warnings.simplefilter("always")
         found = import_file(file, kind, assumed)
 
+    network, weighing = found.network, found.posterior
+    if in_measured:
+        network, weighing = measured(network, weighing)
     for remark in remarks:
         print(f"bnncert: warning: {remark.message}", file=sys.stderr)
-    save_posterior(out, found.network, found.posterior, found.notes)
-    print(f"read as  {', '.join(str(layer) for layer in found.network.layers)}")
-    weights = f"{found.network.size} weights, {found.posterior.family}"
+    save_posterior(out, network, weighing, found.notes)
+    print(f"read as  {', '.join(str(layer) for layer in network.layers)}")
+    weights = f"{network.size} weights, {weighing.family}"
     print(f"{out}: {weights}, from {found.notes['library']}")

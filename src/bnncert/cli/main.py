@@ -14,6 +14,7 @@ from bnncert.cli import (
     certify,
     check,
     importing,
+    mapping,
     radius,
     reproduce,
     score,
@@ -27,7 +28,14 @@ from bnncert.version import __version__
 
 INTERRUPTED = 130  # what the option parser makes of Ctrl-C, where it does not raise Abort
 
-RESUMED = ("run", "train", "zoo", "reproduce")  # commands that keep what they have done
+RESUMED = (
+    "run",
+    "map",
+    "train",
+    "zoo",
+    "reproduce",
+    "bench",
+)  # commands that keep what they have done
 
 app = typer.Typer(
     add_completion=False,
@@ -83,6 +91,7 @@ def _program(
 for group in (
     certify,
     radius,
+    mapping,
     check,
     campaign,
     train,

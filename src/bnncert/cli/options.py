@@ -18,9 +18,17 @@ Posterior = Annotated[Path, typer.Argument(help="Posterior file: .safetensors (n
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")]
 
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML file with features = [...] and outputs = [...]: names for the report.",
+        show_default="those of the data set, if it has some",
+    ),
+]
+
 INPUTS = (
-    "Data set (digits, diabetes, boston, mnist, fashion-mnist, cifar10) or .npz file with x and, "
-    "if known, y and eps."
+    "Data set (digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10), .npz file with "
+    "x and, if known, y and eps, or .csv whose last column is y."
 )
 NO_CLIP = "Do not clip, also for images."
 # By name: the type and the help of every option of some method; which has which is for the methods
@@ -109,7 +117,13 @@ def _parameter(
         default = inspect.Parameter.empty if inputs else None
         return _keyword(field.name, Annotated[kind, typer.Option(help=about)], default)
     about = helps.get(field.name, field.metadata["help"])
-    kinds = {"clip": tuple[float, float], "eps": str, "target": int, "tolerance": float}
+    kinds = {
+        "clip": tuple[float, float],
+        "eps": str,
+        "target": int,
+        "tolerance": float,
+        "output": int,
+    }
     kind = kinds.get(field.name, str)
     return _keyword(field.name, Annotated[kind | None, typer.Option(help=about)], None)
 

@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bnncert.cli.certify import INTERRUPTED, Method
-from bnncert.cli.options import Device, Posterior, Seed, device_named, takes_method, takes_question
+from bnncert.cli.options import (
+    Device,
+    Names,
+    Posterior,
+    Seed,
+    device_named,
+    takes_method,
+    takes_question,
+)
 from bnncert.question import Question
 
 if TYPE_CHECKING:
     from bnncert.radius import Radii
+    from bnncert.results.manifest import Manifest
 
 SHOWN = 25  # rows of the table; all of them are in radii.jsonl
 
@@ -37,6 +46,7 @@ def radius(
         float, typer.Option(help="An end is found to this share of itself; 0.01 is 1 %.")
     ] = 0.01,
     method: Method = None,
+    names: Names = None,
     device: Device = "cpu",
     seed: Seed = 0,
     out: Annotated[
@@ -53,7 +63,9 @@ def radius(
     from bnncert.importers import load_posterior
     from bnncert.methods import Concentration, default_method
     from bnncert.radius import Search, certified_radii
+    from bnncert.record import about_data, methods_asked, names_for
     from bnncert.results.answers import threshold
+    from bnncert.results.manifest import subject, written_now
 
     asked_for = threshold(at_least)
     search = Search(first, largest, close)
@@ -77,7 +89,24 @@ def radius(
     title = f"{posterior.name}, {question.norm}, method {name}: P_safe >= {at_least}"
     show_radii(found, title)
     if out:
-        _save(found, out, title)
+        about = about_data(
+            replace(asked.question, eps=()),
+            asked.data,
+            asked.indices,
+            [subject(network, weights, posterior)],
+            at_least=asked_for,
+            searched=True,
+        )
+        called = names_for(names, network, asked.data)
+        manifest = written_now(
+            about,
+            methods_asked([chosen]),
+            seed=seed,
+            features=called.features,
+            outputs=called.outputs,
+            device=device,
+        )
+        _save(found, out, title, manifest)
         print(f"radii, their figure and certificates are in {out}")
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -135,10 +164,10 @@ def _said(eps: float | None) -> str:
     return "–" if eps is None else f"{eps:.6g}"
 
 
-def _save(found: Radii, out: Path, title: str) -> None:
+def _save(found: Radii, out: Path, title: str, manifest: Manifest) -> None:
     from bnncert.experiments.plots import draw_radii, save_figure
 
-    found.save(out)
+    found.save(out, manifest)
     certified = [each.certified for each in found.radii]
     falsified = [each.falsified for each in found.radii]
     save_figure(draw_radii(certified, falsified, title), out / "radii")

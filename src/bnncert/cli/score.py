@@ -14,6 +14,7 @@ from bnncert.errors import InputError
 
 if TYPE_CHECKING:
     from bnncert.data import Dataset
+    from bnncert.model.standardisation import Standardisation
     from bnncert.train import BayesByBackprop, Scores
 
 # Of the recipe in a posterior's notes: what its scores depend on.
@@ -81,7 +82,7 @@ def score(
     settings = said | {name: value for name, value in given.items() if value is not None}
     settings.pop("data", None)
     recipe = BayesByBackprop(epochs=1, **settings)
-    examples = _examples(data, said.get("data"), select)
+    examples = _examples(data, said.get("data"), select, network.standardisation)
     if examples.y is not None and examples.y.is_floating_point() and recipe.noise_std is None:
         raise InputError(f"targets of {examples.name!r} are no classes; give --noise-std")
     found = score_on(examples, network, weights, recipe, device_named(device))
@@ -148,13 +149,15 @@ def _line(posterior: Path, data: str, recipe: BayesByBackprop) -> dict[str, Any]
     }
 
 
-def _examples(given: str | None, said: str | None, select: str) -> Dataset:
-    from bnncert.data import load_inputs
+def _examples(
+    given: str | None, said: str | None, select: str, own: Standardisation | None
+) -> Dataset:
+    from bnncert.data import inputs_for
     from bnncert.question import selection
 
     if given is None and said is None:
         raise InputError("the posterior does not say what it was trained on; give --data")
-    found = load_inputs(given) if given is not None else load_inputs(said or "", "test")
+    found = inputs_for(own, given) if given is not None else inputs_for(own, said or "", "test")
     indices = selection(select, len(found.x))
     return replace(found, x=found.x[indices], y=None if found.y is None else found.y[indices])
 

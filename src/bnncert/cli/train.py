@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from bnncert.zoo.recipes import Recipe
 
 
+TASKS = ("classification", "regression")
+LEAST_FREEDOM = 10  # examples beyond the numbers of one, for a straight line to leave something
+LEAST_NOISE = (
+    0.05  # that a straight line leaves: targets without any are learned no better for less
+)
 MOST_CLASSES = 2**16  # a larger label is an identifier, not a class
 
 
@@ -31,10 +37,26 @@ def train(
     data: Annotated[
         str,
         typer.Option(
-            help="Data set: digits, diabetes, boston, mnist, fashion-mnist, cifar10; or an .npz "
-            "with x and y, whose last tenth is kept out for the scores (shuffle a sorted one)."
+            help="Data set: digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10; or "
+            "an .npz with x and y or a .csv, whose last tenth is kept out for the scores (shuffle "
+            "a sorted one)."
         ),
     ] = "digits",
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="classification, or regression: columns are standardised, and the posterior keeps "
+            "by what.",
+            show_default="regression with --noise-std or --targets",
+        ),
+    ] = None,
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            help="Regression from a .csv: the columns to predict, as price or a,b.",
+            show_default="the last",
+        ),
+    ] = None,
     network: Annotated[
         str | None,
         typer.Option(help="mlp; cnn or residual for images.", show_default="mlp"),
@@ -92,8 +114,8 @@ def train(
     noise_std: Annotated[
         float | None,
         typer.Option(
-            help="Regression, of inputs and targets of about 1: standard deviation of the targets' "
-            "noise."
+            help="Regression: standard deviation of the targets' noise, in those of the targets.",
+            show_default="what a straight line leaves",
         ),
     ] = None,
     robust: Annotated[
@@ -137,11 +159,16 @@ def train(
     What `score` says of the posterior is printed, and is in the file.
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """
-    from bnncert.data import load_inputs
+    from bnncert.data import inputs_for
     from bnncert.train import BayesByBackprop
     from bnncert.zoo.recipes import Recipe
 
-    examples = load_inputs(data)
+    started = None if begin is None else _posterior(begin, bayesian)
+    known = None if started is None else started[0].standardisation
+    named = tuple(targets.split(",")) if targets else ()
+    examples = inputs_for(known, data, targets=named)
+    if _is_regression(task, noise_std, named) and noise_std is None:
+        noise_std = _noise(inputs_for(known, data, "train", named))
     training = BayesByBackprop(
         epochs=epochs,
         batch_size=batch_size,
@@ -159,16 +186,47 @@ def train(
         noise_std=noise_std,
         robust=_robust(robust, examples, {"kappa": kappa, "t": t, "tau": tau, "attack": attack}),
     )
-    if begin is None:
+    if started is None:
         own = _architecture(network or "mlp", hidden, convolutions, examples, noise_std is None)
-        fit(Recipe(own, data, training), out, device)
+        fit(Recipe(own, data, training, targets=named), out, device)
         return
     if network or hidden or convolutions:
         raise InputError(
             "--from brings its architecture; leave --network, --hidden and --convolutions out"
         )
-    own, started = _posterior(begin, bayesian)
-    fit(Recipe(own, data, training), out, device, started)
+    fit(Recipe(started[0], data, training, targets=named), out, device, started[1])
+
+
+def _is_regression(task: str | None, noise_std: float | None, targets: Sequence[str]) -> bool:
+    if task not in (None, *TASKS):
+        raise InputError(f"task {task!r} is not known; choose {' or '.join(TASKS)}")
+    if task == "classification" and noise_std is not None:
+        raise InputError("--noise-std is for a regression; leave it out, or give --task regression")
+    return task == "regression" or (task is None and (noise_std is not None or bool(targets)))
+
+
+def _noise(examples: Dataset) -> float:
+    """What the best straight line leaves of standardised targets, root mean square: an estimate of
+    their noise from above."""
+    import torch
+
+    from bnncert.ask import labels_of
+    from bnncert.data import standardisation_of
+    from bnncert.model.standardisation import Standardisation
+
+    count = len(examples.x)
+    own = standardisation_of(examples) or Standardisation()
+    y = own.targets_of(labels_of(examples, [*range(count)]).double()).reshape(count, -1)
+    x = own.inputs_of(examples.x).reshape(count, -1)
+    if count - x.shape[1] < LEAST_FREEDOM:
+        raise InputError(
+            f"{examples.name!r} has {count} examples of {x.shape[1]} numbers, too few to tell the "
+            "noise from; give --noise-std, in standard deviations of the targets"
+        )
+    line = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    left = y - line @ torch.linalg.lstsq(line, y, driver="gelsd").solution
+    degrees = (count - line.shape[1]) * y.shape[1]
+    return max(math.sqrt(float(left.square().sum()) / degrees), LEAST_NOISE)
 
 
 def posterior_path(out: Path) -> None:
@@ -207,11 +265,11 @@ def _architecture(
     if name != "mlp" and name not in images:
         raise InputError(f"network {name!r} is not known; choose mlp, cnn or residual")
     shape = tuple(examples.x.shape[1:])
-    outputs = 1
+    labels = labels_of(examples, [*range(len(examples.x))])
+    outputs = 1 if labels.dim() == 1 else labels.shape[1]
     if classes:
-        labels = labels_of(examples, [*range(len(examples.x))])
         if labels.is_floating_point():
-            raise InputError(f"targets of {examples.name!r} are no classes; give --noise-std")
+            raise InputError(f"targets of {examples.name!r} are no classes; give --task regression")
         outputs = int(labels.max()) + 1
         if outputs > MOST_CLASSES:
             raise InputError(

@@ -97,20 +97,27 @@ class Concentration:
         found = []
         for component in components:
             own = Problem(problem.network, component, problem.specification)
-            found.append(self._component(own, component, seed))
+            found.append(self._component(own, component, seed, alone=len(components) == 1))
         return [_outcome(weights, parts) for parts in zip(*found, strict=True)]
 
-    def _component(self, problem: Problem, posterior: Gaussian, seed: int) -> list[_Found]:
+    def _component(
+        self, problem: Problem, posterior: Gaussian, seed: int, *, alone: bool
+    ) -> list[_Found]:
         """What is known of one component, for every input."""
         refutations: list[Refutation | None] = [None] * len(problem)
         if self.upper or self.effort >= BRANCHING:
-            refutations = refute(problem, posterior, seed)
+            enough = self._refuted if alone else 1.0  # of several, one may make up for another
+            refutations = refute(problem, posterior, seed, enough=enough)
         if self.effort >= BRANCHING:
             found = self._refined(problem, posterior, refutations, seed)
         else:
             proofs = prove(problem, posterior, self.effort)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
-        if self.effort >= LAWS and isinstance(posterior, Normal) and has_form(problem.network):
+        if (
+            self.effort >= LAWS
+            and isinstance(posterior, Normal)
+            and has_form(problem.network, posterior)
+        ):
             found = self._with_laws(problem, posterior, found)
         if self.effort:
             better = improve(problem, posterior, [one.proof for one in found])
@@ -154,9 +161,9 @@ class Concentration:
         """The laws of rows where noise decides and they may help."""
         enough = 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
         better = list(found)
-        for i, noisy in enumerate(worthwhile(problem, posterior)):
-            one, part = better[i], problem[i : i + 1]
-            if noisy and one.proof.bound < enough and not one.interrupted:
+        for i, one in enumerate(found):
+            part, left = problem[i : i + 1], one.proof.bound < enough and not one.interrupted
+            if left and worthwhile(part, posterior) == [True]:
                 (law,) = prove_laws(part, posterior)
                 proof = law if law.bound > one.proof.bound + SETTLED else one.proof
                 one = replace(one, proof=proof, calls=one.calls + 1)
@@ -194,6 +201,12 @@ class Concentration:
         proofs = prove(problem, posterior, 1, known)
         found = refine(problem, posterior, proofs, limits, known=known)
         return bisect(problem, posterior, found, limits) if low and not found.interrupted else found
+
+    @property
+    def _refuted(self) -> float:
+        """The failure probability that settles what is asked; upper bounds are claimed a little
+        higher than they are proved."""
+        return 1.0 if self.at_least is None else 1 - self.at_least + ALLOWANCE
 
     def _limits(self, inputs: int) -> Limits:
         unlimited = self.time_limit is None and inputs

@@ -10,11 +10,8 @@ network's bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -34,31 +31,24 @@ from bnncert.concentration.levels import (
 from bnncert.concentration.moments import output_norms
 from bnncert.concentration.proof import (
     THRESHOLDS,
-    bytes_each,
     known_before,
-    of_one,
-    proofs_of,
 )
-from bnncert.concentration.slopes import evaluate, optimise
-from bnncert.concentration.trace import Prefix, trace
+from bnncert.concentration.sides import Aim, Asked, prove_both
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Proof
 from bnncert.evidence.predictive import MEAN, SOFTMAX, Predictive, Side
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, class_robust
-from bnncert.numerics.batching import in_batches
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import gamma
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.gaussian import Gaussian, gaussian_parts
 from bnncert.posteriors.independent import Normal
 
-MEAN_THRESHOLDS = (5.5, 6.5, 8.0, 10.0)  # sqrt(p) must be small, not only p
-
-# From the charge, the rows' functionals and the inputs' numbers: lower bounds [B, q], of which the
-# first decides.
-Score: TypeAlias = Callable[[Tensor, Functional, Tensor], Tensor]
+LABEL_THRESHOLDS = tuple(sorted(THRESHOLDS, reverse=True))
+MEAN_THRESHOLDS = (10.0, 8.0, 6.5, 5.5)  # sqrt(p) must be small, not only p
+NOTICED = 1e-6  # of a probability: what smaller gains are not looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,18 +141,18 @@ def _both_sides(problem: Problem, posterior: Gaussian, kind: str, effort: int) -
     spec = problem.specification
     known = known_before(problem, posterior)
     if kind == SOFTMAX:
-        asked = _Asked(posterior, THRESHOLDS, effort, known)
-        lower, below = _prove(problem, spec, asked, _label_score)
-        upper, above = _prove(problem, _negated(spec), asked, _rivals_score)
+        asked = Asked(posterior, LABEL_THRESHOLDS, effort, known, 1.0, NOTICED)
+        both = Aim(spec, _label_score), Aim(_negated(spec), _rivals_score)
+        (lower, below), (upper, above) = prove_both(problem, both, asked)
         ones = torch.ones_like(below[:, 0])
         return _Sides(lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 1], ones], 1))
     zeros = torch.zeros_like(spec.offsets[:, :1])
     direction = Specification(spec.region, spec.rows[:, :1], zeros)
     norms = dot(direction.rows.abs(), output_norms(problem.network, posterior, spec.region))[:, 0]
     score = partial(_mean_score, norms * (1 + gamma(spec.rows.shape[-1] + 64)))
-    asked = _Asked(posterior, MEAN_THRESHOLDS, effort, known)
-    lower, below = _prove(problem, direction, asked, score)
-    upper, above = _prove(problem, _negated(direction), asked, score)
+    asked = Asked(posterior, MEAN_THRESHOLDS, effort, known, 0.0, 0.0)
+    both = Aim(direction, score), Aim(_negated(direction), score)
+    (lower, below), (upper, above) = prove_both(problem, both, asked)
     return _Sides(lower, upper, torch.stack([below[:, 0], above[:, 0], below[:, 0], norms], 1))
 
 
@@ -180,66 +170,6 @@ def _mean_score(norms: Tensor, charge: Tensor, rows: Functional, names: Tensor) 
 
 def _negated(spec: Specification) -> Specification:
     return Specification(spec.region, -spec.rows, -spec.offsets)
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """What both sides of a mean are proved with."""
-
-    posterior: Gaussian
-    thresholds: tuple[float, ...]
-    effort: int
-    known: Prefix
-
-
-def _prove(
-    problem: Problem, spec: Specification, asked: _Asked, score: Score
-) -> tuple[list[Proof], Tensor]:
-    """The best proof of every input, and its bounds [B, q]."""
-    whole = Problem(problem.network, asked.posterior, spec)
-    names = torch.arange(len(problem), device=spec.rows.device)
-    parts = in_batches(
-        lambda part: _prove_part(
-            whole[part], replace(asked, known=asked.known[part]), score, names[part]
-        ),
-        len(whole),
-        bytes_each(whole, asked.posterior, asked.effort),
-        spec.rows.device,
-    )
-    proofs = list(chain.from_iterable(proofs for proofs, _ in parts))
-    return proofs, torch.cat([values for _, values in parts])
-
-
-def _prove_part(
-    problem: Problem, asked: _Asked, score: Score, names: Tensor
-) -> tuple[list[Proof], Tensor]:
-    spec = problem.specification
-    network = problem.network
-    posterior, thresholds, known = asked.posterior, asked.thresholds, asked.known
-    scores = []
-    for t in thresholds:
-        traced = trace(network, posterior, spec.region, t, known)
-        scores.append(score(traced.charge, evaluate(traced, spec, {}), names))
-    found = torch.stack(scores)  # [T, B, q]
-    best = found[..., 0].argmax(0)
-    values = found[best, torch.arange(len(problem), device=best.device)]
-    proofs: dict[int, Proof] = {}
-    for k in sorted(set(best.tolist())):
-        group = (best == k).nonzero().squeeze(1)
-        part = spec[group]
-        traced = trace(network, posterior, part.region, thresholds[k], known[group])
-        own = proofs_of(traced, values[group, 0].tolist(), thresholds[k])
-        if asked.effort:
-            slopes, rows = optimise(traced, part)
-            optimised = score(traced.charge, rows, names[group])
-            better = optimised[:, 0] > values[group, 0]
-            values[group[better]] = optimised[better]
-            chosen = {p: slope.cpu() for p, slope in slopes.items()}
-            for i in better.nonzero().squeeze(1).tolist():
-                bound = float(optimised[i, 0])
-                own[i] = replace(own[i], bound=bound, row_slopes=of_one(chosen, i))
-        proofs |= dict(zip(group.tolist(), own, strict=True))
-    return [proofs[i] for i in range(len(problem))], values
 
 
 def _enumerated(problem: Problem, posterior: Empirical, kind: str) -> list[Prediction]:

@@ -185,14 +185,15 @@ def _prove_at(
     index, row = ((failures > NEGLIGIBLE) & open_inputs.unsqueeze(1)).nonzero().unbind(1)
     if len(index) == 0:
         return proofs
-    slopes, better = _optimised(traced[index], spec.row(index, row))
+    wide, better = _optimised(traced[index], spec.row(index, row))
+    slopes = {k: own[:, 0] for k, own in wide.items()}
     value = rows.value.index_put((index, row), better.value[:, 0])
     lipschitz = rows.lipschitz.index_put((index, row), better.lipschitz[:, 0])
     found = probability(traced.charge, Functional(value, lipschitz)).tolist()
     for i in open_inputs.nonzero().squeeze(1).tolist():
         if found[i] > proofs[i].bound:
             own = (index == i).nonzero().squeeze(1)
-            chosen = _row_slopes(proofs[i], slopes, row[own], own, spec.rows.shape[1])
+            chosen = merged_slopes(proofs[i], slopes, row[own], own, spec.rows.shape[1])
             proofs[i] = replace(proofs[i], bound=found[i], row_slopes=chosen)
     return proofs
 
@@ -202,19 +203,21 @@ def _optimised(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], F
     return slopes, strongest(traced, spec, rows)
 
 
-def _row_slopes(
+def merged_slopes(
     proof: Proof, slopes: dict[int, Tensor], rows: Tensor, own: Tensor, count: int
 ) -> dict[int, Tensor]:
     """Lower slopes of all output rows [count, n]: the proof's own, but for those of some rows."""
     found = {}
     for k, found_ones in slopes.items():
         plain = proof.lower_slopes[k].unsqueeze(0).repeat(count, 1)
-        found[k] = plain.index_copy(0, rows.cpu(), found_ones[own, 0].cpu())
+        found[k] = plain.index_copy(0, rows.cpu(), found_ones[own].cpu())
     return found
 
 
-def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
-    """One proof for each input, with the trace's threshold and slopes, in the host's memory."""
+def proofs_of(traced: Trace, bounds: list[float], t: float | list[float]) -> list[Proof]:
+    """One proof for each input, with the trace's threshold (or one each) and slopes, in the host's
+    memory."""
+    thresholds = t if isinstance(t, list) else [t] * len(bounds)
     lines = {
         k: step.relaxation
         for k, step in enumerate(traced.steps)
@@ -227,7 +230,7 @@ def proofs_of(traced: Trace, bounds: list[float], t: float) -> list[Proof]:
     return [
         Proof(
             bound,
-            t,
+            thresholds[i],
             of_one(lower, i),
             of_one(upper, i),
             {},

@@ -98,18 +98,11 @@ def has_random_head(network: Network, posterior: Gaussian) -> bool:
 
 
 def joined(prefixes: Sequence[Prefix], region: Region) -> Prefix:
-    """Of parts of a region's inputs, of all: steps follow from the boxes."""
+    """Of parts of a region's inputs, of all."""
     if len(prefixes) == 1:
         return prefixes[0]
     parts = prefixes[0].parts
-    found = [each.traced for each in prefixes]
-    boxes = [_all_boxes(same) for same in zip(*(each.boxes for each in found), strict=True)]
-    charge = torch.cat([each.charge for each in found])
-    forward = torch.cat([each.forward for each in found])
-    forms = _all_forms(found, region)
-    whole = Trace(found[0].network, region, [], boxes, charge, _all_refined(found), forward, forms)
-    for k in range(len(found[0].steps)):
-        whole = replace(whole, steps=[*whole.steps, _step(whole, parts, k)])
+    whole = joined_traces([each.traced for each in prefixes], parts, region)
     firsts = [each.first for each in prefixes if each.first is not None]
     first = None
     if firsts:
@@ -117,6 +110,20 @@ def joined(prefixes: Sequence[Prefix], region: Region) -> Prefix:
             torch.cat([one.value for one in firsts]), torch.cat([one.lipschitz for one in firsts])
         )
     return Prefix(parts, whole, first)
+
+
+def joined_traces(found: Sequence[Trace], parts: Parts, region: Region) -> Trace:
+    """Of parts of a region's inputs, of all: steps follow from the boxes."""
+    if len(found) == 1:
+        return found[0]
+    boxes = [_all_boxes(same) for same in zip(*(each.boxes for each in found), strict=True)]
+    charge = torch.cat([each.charge for each in found])
+    forward = torch.cat([each.forward for each in found])
+    forms = _all_forms(found, region)
+    whole = Trace(found[0].network, region, [], boxes, charge, _all_refined(found), forward, forms)
+    for k in range(len(found[0].steps)):
+        whole = replace(whole, steps=[*whole.steps, _step(whole, parts, k)])
+    return whole
 
 
 def _all_boxes(boxes: tuple[Box | None, ...]) -> Box | None:

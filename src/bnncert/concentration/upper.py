@@ -37,27 +37,33 @@ SAMPLED = 4  # networks whose counterexamples are tried beside the mean network'
 
 
 def refute(
-    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None = None
+    problem: Problem,
+    posterior: Gaussian,
+    seed: int,
+    start: Tensor | None = None,
+    enough: float = 1.0,
 ) -> list[Refutation | None]:
     """A certified upper bound for every input where an attack breaks the mean network, and for
     every input where the last layer alone is random.
 
     None elsewhere.
 
-    start: points [B, *shape] near the regions from which attacks go on too.
+    start: points [B, *shape] near the regions from which attacks go on too. enough: the failure
+    probability above which more need not be known.
     """
     each = 8 * 8 * (1 + SAMPLED) * sum(math.prod(shape) for shape in problem.network.shapes)
     device = problem.specification.rows.device
 
     def attack(part: slice) -> list[Refutation | None]:
-        return _refute(problem[part], posterior, seed, None if start is None else start[part])
+        own = None if start is None else start[part]
+        return _refute(problem[part], posterior, seed, own, enough)
 
     parts = in_batches(attack, len(problem), each, device)
     return [found for part in parts for found in part]
 
 
 def _refute(
-    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None
+    problem: Problem, posterior: Gaussian, seed: int, start: Tensor | None, enough: float
 ) -> list[Refutation | None]:
     if has_random_head(problem.network, posterior):
         return _refute_head(problem, posterior, seed, start)
@@ -73,7 +79,7 @@ def _refute(
         ball(points[broken], 0), negated, -spec.offsets[broken].gather(1, chosen)
     )
     there = Problem(problem.network, posterior, at_points)
-    proofs = improve(there, posterior, prove(there, posterior, effort=0))
+    proofs = improve(there, posterior, prove(there, posterior, effort=0), enough)
     stored = points.cpu()
     names = rows.tolist()
     for i, proof in zip(broken.tolist(), proofs, strict=True):

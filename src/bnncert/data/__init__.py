@@ -12,7 +12,8 @@ as convolutions take them.
 from bnncert.data.dataset import Dataset
 from bnncert.data.fetch import FOLDER
 from bnncert.data.formats import read_cifar10, read_idx
-from bnncert.data.load import SPLITS, at_hand, load_inputs, named
+from bnncert.data.load import SPLITS, at_hand, load_inputs, load_operating_region, named
+from bnncert.data.measured import inputs_for, seen_by, standardisation_of
 from bnncert.data.published import COUNTERPART, PUBLISHED, Published
 
 __all__ = [
@@ -23,8 +24,12 @@ __all__ = [
     "Dataset",
     "Published",
     "at_hand",
+    "inputs_for",
     "load_inputs",
+    "load_operating_region",
     "named",
     "read_cifar10",
     "read_idx",
+    "seen_by",
+    "standardisation_of",
 ]

@@ -17,11 +17,14 @@ Array: TypeAlias = NDArray[np.generic]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs x [N, *shape] (float64), and y [N] if known.
+    """Inputs x [N, *shape] (float64), and y if known.
 
-    `y` are class labels (int64) or regression targets (float64). `image` says that the values are
+    `y` are class labels [N] (int64) or regression targets [N], or [N, k] of several (float64).
+    `image` says that the values are
     pixels scaled into [0, 1], so that perturbed inputs are clipped there by default. `eps` are the
-    radii [N] to certify around the inputs, where they come with their own.
+    radii [N] to certify around the inputs, where they come with their own. `names` and `targets`
+    name the columns of a table, and `standardised` says that all of them, the target's too, come
+    with mean 0 and standard deviation 1.
     """
 
     name: str
@@ -29,6 +32,9 @@ class Dataset:
     y: Tensor | None
     image: bool
     eps: Tensor | None = None
+    names: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    standardised: bool = False
 
 
 def dataset(where: str, x: Array, y: Array | None, eps: Array | None = None) -> Dataset:
@@ -58,9 +64,13 @@ def _radii(where: str, eps: Array, count: int) -> Tensor:
 
 def _labels(where: str, y: Array, count: int) -> Tensor:
     y = np.asarray(y)
-    if y.shape != (count,):
+    if y.shape == (count, 1):
+        y = y[:, 0]
+    several = y.ndim == 2 and len(y) == count and y.shape[1] and np.issubdtype(y.dtype, np.floating)
+    if y.shape != (count,) and not several:
         raise InputError(
-            f"{where!r}: y has shape {y.shape}; give one label for each of the {count} inputs"
+            f"{where!r}: y has shape {y.shape}; give one label for each of the {count} inputs, "
+            "or targets in columns"
         )
     if np.issubdtype(y.dtype, np.floating) and np.isfinite(y).all():
         return torch.from_numpy(y.astype(np.float64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnncert.data.advisory import ADVISORY, OPERATING, advisory
 from bnncert.data.dataset import Array, Dataset, dataset
 from bnncert.data.fetch import cached_files, downloaded, folder, local_files
 from bnncert.data.published import PUBLISHED, Published
+from bnncert.data.regions import OperatingRegion, load_region
+from bnncert.data.table import read_table
 from bnncert.errors import InputError
 from bnncert.files.npz import read_arrays
 
@@ -23,14 +26,21 @@ DIABETES_TRAIN = 400  # of 442
 KEPT = 10  # one of so many examples of a file is its test split: the last ones
 
 
-def load_inputs(source: str | Path, split: str | None = None) -> Dataset:
-    """A data set by name, or the inputs of an `.npz`; of both the `split` train or test.
+def load_inputs(
+    source: str | Path,
+    split: str | None = None,
+    targets: Sequence[str] = (),
+    names: Sequence[str] = (),
+) -> Dataset:
+    """A data set by name, or the inputs of an `.npz` or `.csv`; of all the `split` train or test.
 
     Without one it is the test split of a data set, and all of a file. Split, the last tenth of a
     file is for the test: shuffle one that is sorted.
 
     A file holds `x` [N, ...] and optionally `y` [N] and `eps` [N]. In it uint8 is taken for pixels
-    and divided by 255; floating-point numbers are taken as they are.
+    and divided by 255; floating-point numbers are taken as they are. A table names its columns in
+    the first line: the last of them is y, or else the `targets`, and whole numbers are classes. The
+    others are x, or else those that `names` names.
 
     >>> import numpy
     >>> from tempfile import TemporaryDirectory
@@ -54,8 +64,32 @@ def load_inputs(source: str | Path, split: str | None = None) -> Dataset:
         raise InputError(
             f"inputs {name!r} are neither a data set ({known}) nor a file; check the name or path"
         )
-    data = dataset(str(path), *_arrays(path))
+    if path.suffix == ".csv":
+        data = _table(path, targets, names)
+    else:
+        data = dataset(str(path), *_arrays(path))
     return data if split is None else _part(data, split)
+
+
+def _table(path: Path, targets: Sequence[str], names: Sequence[str]) -> Dataset:
+    table = read_table(path)
+    asked = tuple(targets) or (list(table.values)[-1],)
+    known = tuple(names) or tuple(name for name in table.values if name not in asked)
+    if not known:
+        raise InputError(f"{str(path)!r} has targets alone; give it columns of inputs too")
+    # Inputs that a posterior knows by name may come without targets, or without the names of these.
+    there = not names or (all(name in table.values for name in asked) and not {*asked} & {*known})
+    found = dataset(str(path), table.columns(known), table.targets(asked) if there else None)
+    return replace(found, names=known, targets=asked if there else ())
+
+
+def load_operating_region(source: str) -> OperatingRegion:
+    """That of a data set by name, or the one in a file.
+
+    >>> [side.name for side in load_operating_region("advisory").dimensions]
+    ['relative altitude', 'relative climb rate', 'time to closest approach']
+    """
+    return REGIONS[source] if source in REGIONS else load_region(source)
 
 
 def named(source: str) -> bool:
@@ -108,7 +142,7 @@ def _diabetes(split: str) -> Dataset:
     columns = _from_sklearn("diabetes")
     x, y = (_standardised(values, DIABETES_TRAIN) for values in (columns.data, columns.target))
     part = slice(DIABETES_TRAIN) if split == "train" else slice(DIABETES_TRAIN, None)
-    return Dataset("diabetes", x[part], y[part], image=False)
+    return Dataset("diabetes", x[part], y[part], image=False, standardised=True)
 
 
 def _standardised(values: Array, count: int) -> Tensor:
@@ -138,15 +172,17 @@ def _boston(split: str) -> Dataset:
     order = np.concatenate([train, test])
     x, y = (_standardised(arrays[name][order], len(train)) for name in ("x", "y"))
     part = slice(len(train)) if split == "train" else slice(len(train), None)
-    return Dataset("boston", x[part], y[part], image=False)
+    return Dataset("boston", x[part], y[part], image=False, standardised=True)
 
 
-# What comes with scikit-learn, and what is looked for on the machine alone.
+# What is generated, what comes with scikit-learn, and what is looked for on the machine alone.
 SHIPPED: dict[str, Callable[[str], Dataset]] = {
+    ADVISORY: advisory,
     "digits": _digits,
     "diabetes": _diabetes,
     "boston": _boston,
 }
+REGIONS = {ADVISORY: OPERATING}
 
 
 def _published(name: str, split: str, otherwise: Callable[[str, Published], list[Path]]) -> Dataset:

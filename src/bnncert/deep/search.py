@@ -83,16 +83,20 @@ class Found:
 
 
 def improve(
-    problem: Problem, posterior: Gaussian, proofs: Sequence[Proof | Law | Deep]
+    problem: Problem,
+    posterior: Gaussian,
+    proofs: Sequence[Proof | Law | Deep],
+    enough: float = 1.0,
 ) -> list[Proof | Law | Deep]:
-    """For every input the better of its proof and the bound here, where that speaks of it."""
+    """For every input the better of its proof and the bound here, where that speaks of it and the
+    proof is not good enough."""
     if not isinstance(posterior, Normal) or not applies(problem.network):
         return list(proofs)
     region = problem.specification.region
     points = (region.box.lower == region.box.upper).flatten(1).all(1).tolist()
     better = list(proofs)
     for i, proof in enumerate(proofs):
-        if points[i] and 1 - proof.bound >= DECIDED:
+        if points[i] and 1 - proof.bound >= DECIDED and proof.bound < enough:
             found = prove(problem[i : i + 1], posterior)
             better[i] = found if found is not None and found.bound > proof.bound else proof
     return better

@@ -20,6 +20,14 @@ WRITERS: dict[type, Callable[[Any], Written]] = {
 }
 
 
+def bound_names(evidence: Evidence) -> tuple[str, str]:
+    """In a word each: which bound gave the lower end, and which the upper one."""
+    if isinstance(evidence, Concentration):
+        return concentration.bound_names(evidence)
+    kind = boxes.KIND if isinstance(evidence, Boxes) else networks.KIND
+    return kind, kind
+
+
 def write(evidence: Evidence) -> Written:
     """Evidence as a file holds it."""
     return WRITERS[type(evidence)](evidence)

@@ -7,6 +7,7 @@ the posterior and the certificate.
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnncert.evidence import Evidence, write
+from bnncert.evidence import Evidence, concentration, networks, write
 from bnncert.files.digest import digest
 from bnncert.files.tensors import read_tensors, tensor_bytes, write_atomically
 from bnncert.model.specification import Region, Specification
@@ -106,6 +107,23 @@ class Certificate:
     @property
     def offsets(self) -> Tensor:
         return self.tensors[OFFSETS]
+
+    @property
+    def counterexample(self) -> Tensor | None:
+        """The stored input of the region at which networks are proved to fail: that of the heaviest
+        component which has one, or of a list of networks the one that most of them fail at."""
+        point: Tensor | None = None
+        if self.kind == concentration.KIND:
+            parts = concentration.read(self.evidence, self.tensors).components
+            failing = [(part.weight, part.upper.point) for part in parts if part.upper is not None]
+            point = max(failing, key=lambda each: each[0])[1] if failing else None
+        elif self.kind == networks.KIND:
+            found = networks.read(self.evidence, self.tensors)
+            common = Counter(p for _, p, _ in found.refuted).most_common(1)
+            point = found.points[common[0][0]] if common else None
+        if point is not None and point.shape != self.x.shape:
+            raise ValueError("the counterexample has another shape than the input")
+        return point
 
 
 def read_certificate(path: str | Path) -> Certificate:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
-from bnncert.evidence.laws import LAW, Law, read_law, write_law
+from bnncert.evidence.laws import LAW, Law, LineLaw, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
@@ -137,6 +137,21 @@ class Concentration:
     """One entry a component, in the posterior's order."""
 
     components: tuple[Component, ...]
+
+
+def bound_names(found: Concentration) -> tuple[str, str]:
+    """Which bounds gave the lower end and the upper one; of mixtures every one that did."""
+    lower = [_name(one.lower) for one in found.components if one.lower.bound > 0]
+    upper = [_name(one.upper.proof) for one in found.components if one.upper]
+    return "+".join(dict.fromkeys(lower)), "+".join(dict.fromkeys(upper))
+
+
+def _name(proof: Proof | Law | Deep) -> str:
+    if isinstance(proof, Deep):
+        return "moments"
+    if isinstance(proof, Law):
+        return "lines" if isinstance(proof, LineLaw) else "laws"
+    return "splits" if proof.trees or proof.cut is not None else "linear"
 
 
 def write(found: Concentration) -> Written:

@@ -5,7 +5,7 @@ A part of evidence of kind `concentration`, in the place of a proof.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +16,7 @@ LAW, CELLS, SIZE = "law", "cells", "size"
 PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
+TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +24,15 @@ class Law:
     """P_safe is at least `bound`, by the laws of all rows.
 
     cells: of z, parts of each, of v, parts of each. size: of the lattice. numbers [R, 6]: step,
-    low, rate, curb, noise and tilt of every row.
+    low, rate, curb, noise and tilt of every row. trunk: the ends [J] of a box that holds what the
+    hidden layer reads, where certain layers are before it.
     """
 
     bound: float
     cells: tuple[int, int, int, int]
     size: int
     numbers: Tensor
+    trunk: tuple[Tensor, Tensor] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +62,22 @@ def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, 
         names = [NUMBERS, SLOPES]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
+    if found.trunk is not None:
+        said[TRUNK] = True
+        ends = zip((LOWER, UPPER), found.trunk, strict=True)
+        tensors |= {f"{prefix}{LAW}.{name}": end.clone() for name, end in ends}
     return {PROBABILITY: found.bound.hex(), LAW: said}
 
 
 def read_law(value: Any, prefix: str, tensors: Tensors) -> Law:
+    found = _read_rows(value, prefix, tensors)
+    if TRUNK not in value[LAW]:
+        return found
+    lower, upper = (tensors[f"{prefix}{LAW}.{name}"] for name in (LOWER, UPPER))
+    return replace(found, trunk=(lower, upper))
+
+
+def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
     said = value[LAW]
     cells: tuple[int, int, int, int] = tuple(said[CELLS])
     bound = float.fromhex(value[PROBABILITY])

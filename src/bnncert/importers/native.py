@@ -1,13 +1,15 @@
 """The native posterior file: safetensors, one metadata key with the architecture and the family.
 
 Tensors are named as in the `.npz` form: parameter, underscore, the family's field (`W0_mean`,
-`b1_std`, `W0_low`, ...).
+`b1_std`, `W0_low`, ...). `standardisation`, where there is one, lists the columns of inputs and
+outputs with their means and standard deviations; digests do not depend on it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from bnncert.errors import InputError
 from bnncert.files.tensors import read_tensors, write_tensors
 from bnncert.model.layers import Shape
 from bnncert.model.network import Network, from_description
+from bnncert.model.standardisation import Column, Standardisation
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.empirical import Empirical
 from bnncert.posteriors.gaussian import GAUSSIAN, LowRankNormal, Mixture
@@ -33,10 +36,12 @@ SINGLE: dict[str, type[Posterior]] = {
 
 
 def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, object]) -> None:
+    own = network.standardisation
     header = {
         "schema": SCHEMA,
         "network": network.describe(),
         "notes": notes,
+        **({} if own is None else {"standardisation": asdict(own)}),
         **_describe(posterior),
     }
     write_tensors(path, header, _named(network, posterior))
@@ -45,7 +50,27 @@ def dump(network: Network, posterior: Posterior, path: Path, notes: dict[str, ob
 def load(path: Path) -> tuple[Network, Posterior]:
     header, tensors = read_tensors(path, SCHEMA)
     network = from_description(header.get("network", {}))
+    if "standardisation" in header:
+        own = _standardisation(header["standardisation"], str(path))
+        network = replace(network, standardisation=own)
     return network, _build(header, network, tensors, str(path))
+
+
+def _standardisation(found: Any, path: str) -> Standardisation:
+    try:
+        inputs, outputs = (
+            tuple(
+                Column(str(part["name"]), float(part["mean"]), float(part["std"]))
+                for part in found[name]
+            )
+            for name in ("inputs", "outputs")
+        )
+        return Standardisation(inputs, outputs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path!r}: the standardisation is malformed ({error!r}); it has inputs and outputs, "
+            "lists of columns with name, mean and std"
+        ) from error
 
 
 def load_notes(path: Path) -> dict[str, Any]:

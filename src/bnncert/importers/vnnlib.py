@@ -95,11 +95,15 @@ def load_vnnlib(path: str | Path, network: Network, weights: Tensor) -> Query:
     >>> query.specifications[0].region.center
     tensor([[0.5000]], dtype=torch.float64)
     """
-    path = Path(path)
     try:
-        return _query(parse(_read(path)), network, weights.detach().cpu())
+        return _query(read_property(path), network, weights.detach().cpu())
     except InputError as error:
         raise InputError(f"{str(path)!r}, {error}") from error
+
+
+def read_property(path: str | Path) -> Property:
+    """What the file says, exactly; whatever is wrong is named with its line."""
+    return parse(_read(Path(path)))
 
 
 def _read(path: Path) -> str:
@@ -192,7 +196,11 @@ def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
     of at most the reach.
     """
     exact = [inequality.coefficients.get(f"Y_{j}", Fraction(0)) for j in range(outputs)]
-    scale = _common([*exact, inequality.bound]) or _common(exact) or 1 / max(map(abs, exact))
+    scale = (
+        common_factor([*exact, inequality.bound])
+        or common_factor(exact)
+        or 1 / max(map(abs, exact))
+    )
     coefficients = tuple(float(value * scale) for value in exact)
     errors = [
         abs(value * scale - Fraction(near)) for value, near in zip(exact, coefficients, strict=True)
@@ -203,7 +211,7 @@ def _row(inequality: Inequality, outputs: int, reach: float) -> Row:
     return Row(coefficients, offset, limited, not limited and Fraction(offset) == target)
 
 
-def _common(values: Sequence[Fraction]) -> Fraction | None:
+def common_factor(values: Sequence[Fraction]) -> Fraction | None:
     """The factor that makes the values whole and coprime, if floats hold those."""
     factor = Fraction(
         math.lcm(*(v.denominator for v in values)), math.gcd(*(v.numerator for v in values))

@@ -1,8 +1,10 @@
-"""The form that laws are for: one random hidden layer of an activation f, then a linear output.
+"""The form that laws are for: one random hidden layer of an activation f, then a linear output,
+behind layers that are certain, if there are any.
 
     M = β + Σ_i v_i f(z_i + W_i·δ),   |δ_j| <= r_j,
 
-with z_i ~ N(m_i, τ_i²) the pre-activation at the region's centre c, W_ij ~ N(W̄_ij, σ_ij²), and v_i
+with z_i ~ N(m_i, τ_i²) the pre-activation at the centre c of a box that holds what the hidden layer
+reads, W_ij ~ N(W̄_ij, σ_ij²), and v_i
 and β Gaussian: everything independent but z_i and W_i.
 """
 
@@ -14,15 +16,20 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from bnncert.bounds.linear import prefix
 from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.box import Box
 from bnncert.model.layers import Dense
 from bnncert.model.moves import Flatten, Reshape
 from bnncert.model.network import Network
+from bnncert.model.specification import Region
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
 
 MOVES = (Flatten, Reshape)
 LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
+WIDER, ROUNDED = 2.0**-20, 2.0**-40  # of a box's width, and of its ends
+GRAIN = 2.0**-60
 UNDERFLOW = 2.0**-499  # of a sum or a root of what was too small for a float, generously
 
 
@@ -82,30 +89,84 @@ def _slack(terms: int) -> float:
     return 128 * (terms + 64) * UNIT
 
 
-def has_form(network: Network) -> bool:
-    """Whether the network is moves, a dense layer, an activation and a dense output."""
-    if network.reads != tuple((k,) for k in range(len(network.layers))):
+def has_form(network: Network, posterior: Normal) -> bool:
+    """Whether the network ends in a dense layer, an activation and a dense output, and random
+    weights are there alone."""
+    found = _last_layers(network)
+    if found is None:
         return False
-    types = tuple(type(layer) for layer in network.layers if not isinstance(layer, MOVES))
+    hidden, activation, last = (network.layers[k] for k in found)
+    certain = [own for k, own in enumerate(network.split(posterior.std)) if k not in found]
     return (
-        types in {(Dense, activation, Dense) for activation in ACTIVATIONS}
-        and type(network.layers[-1]) is Dense
+        type(hidden) is type(last) is Dense
+        and isinstance(activation, ACTIVATIONS)
+        and bool(posterior.std.any())
+        and not any(bool(part.any()) for own in certain for part in own)
     )
+
+
+def _last_layers(network: Network) -> tuple[int, int, int] | None:
+    """The last three layers but for moves, each of which reads the one before it."""
+    found: list[int] = []
+    node = len(network.layers)
+    while len(found) < 3:
+        if node == 0 or len(network.reads[node - 1]) > 1:
+            return None
+        if not isinstance(network.layers[node - 1], MOVES):
+            found.append(node - 1)
+        (node,) = network.reads[node - 1]
+    return found[2], found[1], found[0]
+
+
+def _form(network: Network) -> tuple[int, int, int]:
+    """The places of the hidden layer, the activation and the output."""
+    found = _last_layers(network)
+    if found is None:
+        raise TypeError("laws are for a dense layer, an activation and a dense layer")
+    return found
 
 
 def head(network: Network, posterior: Normal) -> Head:
     """The activation and the parameters of a network that has the form."""
-    (activation,) = (layer for layer in network.layers if isinstance(layer, ACTIVATIONS))
-    (mean, std) = (
-        [part for part in network.split(values) if part]
-        for values in (posterior.mean, posterior.std)
+    first, between, last = _form(network)
+    activation = network.layers[between]
+    if not isinstance(activation, ACTIVATIONS):
+        raise TypeError(f"laws are for an activation between dense layers, not for {activation}")
+    mean, std = network.split(posterior.mean), network.split(posterior.std)
+    (weight, bias, weight_std, bias_std), (out, shift, out_std, shift_std) = (
+        (mean[k][0], _bias(mean[k]), std[k][0], _bias(std[k])) for k in (first, last)
     )
-    hidden, last = (
-        (own[0], _bias(own), own_std[0], _bias(own_std))
-        for own, own_std in zip(mean, std, strict=True)
-    )
-    (weight, bias, weight_std, bias_std), (out, shift, out_std, shift_std) = hidden, last
     return Head(activation, weight, weight_std, bias, bias_std, out, out_std, shift, shift_std)
+
+
+def _node(network: Network) -> int:
+    """The node that the hidden layer reads."""
+    (node,) = network.reads[_form(network)[0]]
+    return node
+
+
+def has_trunk(network: Network) -> bool:
+    """Whether the hidden layer reads something else than the input."""
+    return _node(network) not in network.inputs
+
+
+def read_box(network: Network, posterior: Normal, region: Region) -> Box:
+    """A box [B, J] of what the hidden layer reads on the region: its own bounding box, or linear
+    bounds of the certain layers before it."""
+    if not has_trunk(network):
+        return Box(region.box.lower.flatten(1), region.box.upper.flatten(1))
+    known = prefix(network, posterior.mean, posterior.std, region).boxes[_node(network)]
+    lower, upper = known.lower.flatten(1), known.upper.flatten(1)
+    # A checker whose roundings differ must find that it holds them. Multiples of a grain, so that
+    # no centre and no width is too small to be squared.
+    spare = WIDER * (upper - lower) + ROUNDED * (lower.abs() + upper.abs()) + GRAIN
+    lower, upper = ((lower - spare) / GRAIN).floor(), ((upper + spare) / GRAIN).ceil()
+    return Box(lower * GRAIN, upper * GRAIN)
+
+
+def read_at(network: Network, posterior: Normal, x: Tensor) -> Tensor:
+    """What the hidden layer reads at points [B, *shape], [B, J]."""
+    return network.values(posterior.mean, x)[_node(network)].flatten(1)
 
 
 def _bias(parameters: tuple[Tensor, ...]) -> Tensor:

@@ -6,6 +6,7 @@ P(some x, row r: M_r(x) <= 0) <= Σ_r [P(β + Σ T - K - u <= L g⁺) + η] + P(
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from bnncert.evidence.laws import Law, LineLaw, SharedLaw
 from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
 from bnncert.laws.corners import Grid, References, constant, corners, grid, references, slopes
-from bnncert.laws.head import Head, Margins, head, in_scale, margins
+from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins, read_box
 from bnncert.laws.lattice import Choice
 from bnncert.laws.lines import THRESHOLD, line_corners, lines
 from bnncert.laws.references import chosen
@@ -36,13 +37,17 @@ NOTHING = (Remainder(0.0, 1.0, 1.0, 0.0),)
 
 
 def prove_laws(problem: Problem, posterior: Normal) -> list[Law]:
-    """The bound of every input on its region's bounding box."""
-    net, box = head(problem.network, posterior), problem.specification.region.box
-    lower, upper = box.lower.flatten(1), box.upper.flatten(1)
-    spec = problem.specification
-    return [
-        _prove(net, lower[i], upper[i], spec.rows[i], spec.offsets[i]) for i in range(len(problem))
+    """The bound of every input on a box that holds what the hidden layer reads."""
+    network, spec = problem.network, problem.specification
+    net, box = head(network, posterior), read_box(network, posterior, spec.region)
+    found = [
+        _prove(net, box.lower[i], box.upper[i], spec.rows[i], spec.offsets[i])
+        for i in range(len(problem))
     ]
+    if not has_trunk(network):
+        return found
+    ends = zip(box.lower.cpu(), box.upper.cpu(), strict=True)
+    return [replace(law, trunk=own) for law, own in zip(found, ends, strict=True)]
 
 
 def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Law:

@@ -7,7 +7,10 @@ Points are sought where a row, taken as Gaussian, fails most; nothing rests on h
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from numpy.polynomial.hermite_e import hermegauss
@@ -16,13 +19,15 @@ from torch import Tensor
 from bnncert.attack import project
 from bnncert.evidence.concentration import Opposite, Refutation
 from bnncert.evidence.laws import Law
-from bnncert.laws.head import Head, head
+from bnncert.laws.head import Head, head, read_at, read_box
 from bnncert.laws.proof import prove_laws
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, opposite
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
+
+Read: TypeAlias = Callable[[Tensor], Tensor]  # what the hidden layer reads at points
 
 STEPS = 20
 NODES = 32  # of a quadrature
@@ -45,7 +50,7 @@ def moments(activation: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, 
 
 
 def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the rows [R] at flat points x [..., J]."""
+    """Mean and standard deviation of the rows [R] where the hidden layer reads x [..., J]."""
     mean = x @ net.weight + net.bias
     std = (x**2 @ net.weight_std**2 + net.bias_std**2).sqrt().clamp_min(1e-150)
     first, second = moments(net.activation, mean, std)
@@ -57,10 +62,10 @@ def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tenso
 def worthwhile(problem: Problem, posterior: Normal) -> list[bool]:
     """For which inputs noise decides: where a row's deviation is no small share of its loss."""
     net, spec = head(problem.network, posterior), problem.specification
-    box = spec.region.box
+    box = read_box(problem.network, posterior, spec.region)
     found = []
     for i in range(len(problem)):
-        lower, upper = box.lower[i].flatten(), box.upper[i].flatten()
+        lower, upper = box.lower[i], box.upper[i]
         center = (lower + upper) / 2
         rows = spec.rows[i]
         mean, std = standing(net, center, rows, spec.offsets[i])
@@ -87,7 +92,7 @@ def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | Non
     found: list[Refutation | None] = []
     for i in range(len(problem)):
         spec = problem[i : i + 1].specification
-        worst = _worst(net, spec)
+        worst = _worst(net, partial(read_at, problem.network, posterior), spec)
         found.append(_at(problem, posterior, spec, worst) if worst.chance > WORTH else None)
     return found
 
@@ -127,18 +132,18 @@ def _failing(
     return law
 
 
-def _worst(net: Head, spec: Specification) -> _Worst:
+def _worst(net: Head, read: Read, spec: Specification) -> _Worst:
     """Of the rows that are nearest to failing at the centre, each with its opposite."""
     rows, offsets = spec.rows[0], spec.offsets[0]
-    mean, std = standing(net, spec.region.center.flatten(), rows, offsets)
+    mean, std = standing(net, read(spec.region.center)[0], rows, offsets)
     found = []
     for row in (mean / std.clamp_min(1e-300)).argsort()[:ROWS].tolist():
         other = opposite(rows, offsets, row)
-        found.append(_descended(net, spec, [row] if other is None else [row, other]))
+        found.append(_descended(net, read, spec, [row] if other is None else [row, other]))
     return max(found, key=lambda one: one.chance)
 
 
-def _descended(net: Head, spec: Specification, chosen: list[int]) -> _Worst:
+def _descended(net: Head, read: Read, spec: Specification, chosen: list[int]) -> _Worst:
     """By steps against the sign of the gradient of the first row's mean, in units of its deviation,
     that shrink; of all points on the way the one where all rows together fail most."""
     rows, offsets, region = spec.rows[0][chosen], spec.offsets[0][chosen], spec.region
@@ -148,7 +153,7 @@ def _descended(net: Head, spec: Specification, chosen: list[int]) -> _Worst:
     for step in range(STEPS + 1):
         with torch.enable_grad():
             at = x.detach().requires_grad_()
-            mean, std = standing(net, at.flatten(), rows, offsets)
+            mean, std = standing(net, read(at)[0], rows, offsets)
             ratio = mean / std.clamp_min(1e-300)
             (slope,) = torch.autograd.grad(ratio[0], at)
         chance = float(torch.special.log_ndtr(-ratio.detach()).logsumexp(0))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bnncert.errors import InputError
+from bnncert.model.arrays import take_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,7 @@ class Box:
     upper: Tensor
 
     def __post_init__(self) -> None:
+        take_arrays(self, "lower", "upper")
         if self.lower.shape != self.upper.shape:
             raise InputError(
                 f"box ends differ in shape: {tuple(self.lower.shape)} and "
@@ -32,7 +34,8 @@ class Box:
         for end in (self.lower, self.upper):
             if end.dtype != torch.float64:
                 raise InputError(
-                    f"box is {end.dtype}; certified bounds need float64 (use .double())"
+                    f"box is {end.dtype}; certified bounds need float64 "
+                    "(use .double(), or .astype(float))"
                 )
         # Written positively, so that a NaN on either side is refused too.
         if not bool((self.lower <= self.upper).all()):

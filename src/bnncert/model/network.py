@@ -38,6 +38,7 @@ from bnncert.model.layers import (
 )
 from bnncert.model.maps import apply
 from bnncert.model.moves import Reshape
+from bnncert.model.standardisation import Standardisation
 
 Reads: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -66,7 +67,8 @@ class Network:
     """Layers in topological order, from inputs of `input_shape` to a vector of outputs.
 
     reads: for each layer the nodes it reads; left out, each reads the one before it. Residual
-    blocks among the layers are unfolded into their layers and an `Add`.
+    blocks among the layers are unfolded into their layers and an `Add`. standardisation: what its
+    numbers were measured as, where that is known; no part of the function, nor of the digest.
 
     >>> Network((2,), (Dense(2, 3), ReLU(), Dense(3, 1))).outputs
     1
@@ -75,6 +77,7 @@ class Network:
     input_shape: Shape
     layers: tuple[Layer, ...]
     reads: Reads = ()
+    standardisation: Standardisation | None = None
 
     def __post_init__(self) -> None:
         layers, reads = _unfolded(self.layers) if not self.reads else (self.layers, self.reads)
@@ -98,6 +101,19 @@ class Network:
             raise InputError(
                 f"network ends in shape {self.shapes[-1]}; its output must be a vector"
             )
+        self._check_standardisation()
+
+    def _check_standardisation(self) -> None:
+        own = self.standardisation or Standardisation()
+        for name, columns, count in (
+            ("inputs", own.inputs, math.prod(self.input_shape)),
+            ("outputs", own.outputs, self.outputs),
+        ):
+            if len(columns) not in (0, count):
+                raise InputError(
+                    f"standardisation has {len(columns)} columns of {name}, the network {count}; "
+                    "give one for each, or none"
+                )
 
     def _check_reads(self) -> None:
         if len(self.reads) != len(self.layers):

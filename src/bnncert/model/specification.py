@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.files.digest import digest
+from bnncert.model.arrays import Array, as_tensor, take_arrays
 from bnncert.model.box import Box
 from bnncert.model.norms import NORMS
 from bnncert.numerics.products import dot
@@ -106,7 +109,7 @@ class Region:
         return torch.minimum(torch.maximum(x, self.box.lower), self.box.upper)
 
 
-def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = None) -> Region:
+def ball(center: Array, eps: float | Array, norm: str = "linf", clip: Clip = None) -> Region:
     """{x : ||x - center|| <= eps}, intersected with [clip[0], clip[1]] when given.
 
     The box is rounded outward.
@@ -117,7 +120,7 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
     """
     if norm not in NORMS:
         raise InputError(f"norm {norm!r} is not known; choose {', '.join(NORMS)}")
-    center = _finite(center, "input")
+    center = _finite(as_tensor(center), "input")
     if center.dim() < 2:
         raise InputError(f"inputs have shape {tuple(center.shape)}; give a batch [B, ...]")
     radius = _one_each(eps, center, "eps")
@@ -141,7 +144,7 @@ def ball(center: Tensor, eps: float | Tensor, norm: str = "linf", clip: Clip = N
     return Region(center, Box(lower, upper), norm, radius, clip)
 
 
-def explicit_box(box: Box, center: Tensor | None = None) -> Region:
+def explicit_box(box: Box, center: Array | None = None) -> Region:
     """The region `box` [B, *shape] itself; the clean input is its midpoint unless given.
 
     >>> region = explicit_box(Box(torch.zeros(1, 2).double(), torch.ones(1, 2).double()))
@@ -155,7 +158,9 @@ def explicit_box(box: Box, center: Tensor | None = None) -> Region:
             f"clean input has shape {tuple(center.shape)}, "
             f"its box {tuple(box.shape)}; give equal shapes"
         )
-    middle = box.lower + (box.upper - box.lower) / 2 if center is None else _finite(center, "input")
+    middle = box.lower + (box.upper - box.lower) / 2
+    if center is not None:
+        middle = _finite(as_tensor(center), "input")
     if not bool(((box.lower <= middle) & (middle <= box.upper)).all()):
         raise InputError("clean input lies outside its input box; move it inside")
     radius = ((box.upper - box.lower) / 2).flatten(1).amax(1)
@@ -178,6 +183,7 @@ class Specification:
     labels: Tensor | None = None
 
     def __post_init__(self) -> None:
+        take_arrays(self, "rows", "offsets")
         batch = len(self.region)
         if (
             self.rows.dim() != 3
@@ -246,7 +252,10 @@ def opposite(rows: Tensor, offsets: Tensor, row: int) -> int | None:
 
 
 def class_robust(
-    region: Region, labels: Tensor | Sequence[int], classes: int, target: int | None = None
+    region: Region,
+    labels: Tensor | NDArray[np.integer[Any]] | Sequence[int],
+    classes: int,
+    target: int | None = None,
 ) -> Specification:
     """y_label > y_j for every rival j, or for the one rival `target`.
 
@@ -287,7 +296,7 @@ def class_robust(
     return Specification(region, rows, torch.zeros_like(rows[..., 0]), labels)
 
 
-def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
+def half_space(region: Region, normal: Array, bound: float) -> Specification:
     """a·y >= b, certified as the strict a·y - b > 0.
 
     >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
@@ -300,8 +309,24 @@ def half_space(region: Region, normal: Tensor, bound: float) -> Specification:
     return Specification(region, rows, torch.full_like(rows[..., 0], -float(bound)))
 
 
+def interval_of(rows: Tensor, offsets: Tensor) -> tuple[int, float, float] | None:
+    """Which output the rows [R, outputs] and offsets [R] hold between which ends, if they do.
+
+    >>> region = ball(torch.zeros(1, 2).double(), eps=0.1)
+    >>> spec = output_interval(region, low=-1.0, high=2.0, outputs=3, output=1)
+    >>> interval_of(spec.rows[0], spec.offsets[0])
+    (1, -1.0, 2.0)
+    """
+    if len(rows) != 2 or not torch.equal(rows[0], -rows[1]):
+        return None
+    (chosen,) = rows[0].nonzero(as_tuple=True)
+    if len(chosen) != 1 or float(rows[0, chosen[0]]) != 1:
+        return None
+    return int(chosen[0]), -float(offsets[0]), float(offsets[1])
+
+
 def output_interval(
-    region: Region, low: float | Tensor, high: float | Tensor, outputs: int = 1, output: int = 0
+    region: Region, low: float | Array, high: float | Array, outputs: int = 1, output: int = 0
 ) -> Specification:
     """low <= y_output <= high, certified strictly.
 
@@ -327,7 +352,7 @@ def output_interval(
     return Specification(region, rows, torch.stack([-ends[0], ends[1]], 1))
 
 
-def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
+def _one_each(value: float | Array, like: Tensor, name: str) -> Tensor:
     """A number for all inputs or one per input, as [B]."""
     values = torch.as_tensor(value, dtype=torch.float64).to(like.device)
     if values.shape not in ((), (1,), (len(like),)):
@@ -340,7 +365,10 @@ def _one_each(value: float | Tensor, like: Tensor, name: str) -> Tensor:
 
 def _finite(value: Tensor, name: str) -> Tensor:
     if value.dtype != torch.float64:
-        raise InputError(f"{name} is {value.dtype}; certified bounds need float64 (use .double())")
+        raise InputError(
+            f"{name} is {value.dtype}; certified bounds need float64 "
+            "(use .double(), or .astype(float))"
+        )
     if not bool(value.isfinite().all()):
         raise InputError(f"{name} holds NaN or infinity; every entry must be finite")
     return value

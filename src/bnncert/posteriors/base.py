@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bnncert.errors import InputError
 from bnncert.files.digest import digest
+from bnncert.model.arrays import take_arrays
 
 LARGEST = 2.0**500  # of a parameter: differences of two stay finite, and so do their squares
 
@@ -81,6 +82,7 @@ def sample(posterior: Posterior, count: int, seed: int, first: int = 0) -> Tenso
 
 
 def validate(posterior: Posterior, scale: str | None = None) -> None:
+    take_arrays(posterior, *posterior.names())
     tensors = posterior.tensors()
     shapes = {tuple(value.shape) for name, value in tensors.items() if name != "factor"}
     if len(shapes) > 1 or len(next(iter(shapes))) != 1:
@@ -92,7 +94,7 @@ def validate(posterior: Posterior, scale: str | None = None) -> None:
         if value.dtype != torch.float64:
             raise InputError(
                 f"posterior '{name}' is {value.dtype}; "
-                "certified bounds need float64 (use .double())"
+                "certified bounds need float64 (use .double(), or .astype(float))"
             )
         if not bool(value.isfinite().all()):
             raise InputError(

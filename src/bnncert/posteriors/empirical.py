@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bnncert.errors import InputError
+from bnncert.model.arrays import take_arrays
 from bnncert.posteriors.base import LARGEST, Posterior
 
 
@@ -29,6 +30,7 @@ class Empirical(Posterior):
     family: ClassVar[str] = "empirical"
 
     def __post_init__(self) -> None:
+        take_arrays(self, "samples")
         if self.samples.dim() != 2 or 0 in self.samples.shape:
             raise InputError(
                 f"samples have shape {tuple(self.samples.shape)}; "
@@ -36,7 +38,8 @@ class Empirical(Posterior):
             )
         if self.samples.dtype != torch.float64:
             raise InputError(
-                f"samples are {self.samples.dtype}; certified bounds need float64 (use .double())"
+                f"samples are {self.samples.dtype}; certified bounds need float64 "
+                "(use .double(), or .astype(float))"
             )
         if not bool((self.samples.abs() <= LARGEST).all()):
             raise InputError(

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from bnncert.errors import InputError
-from bnncert.evidence import boxes, concentration
+from bnncert.evidence import boxes
 from bnncert.evidence.certificate import (
     ARCHITECTURE,
     POSTERIOR,
@@ -21,17 +21,27 @@ from bnncert.evidence.certificate import (
     Certificate,
     read_certificate,
 )
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball
+from bnncert.model.standardisation import Column
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Independent
+from bnncert.report.coordinates import Table, coordinates, half_widths, outputs_there
 from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
-from bnncert.results.folder import RADII, RESULTS, StoredResult
+from bnncert.report.statement import name_of, plain
+from bnncert.results.folder import RADII, StoredResult
+from bnncert.results.rows import P_SAFE
 
+HALF_WIDTHS = "half-widths of the box"
+BOUNDED = {  # what lines of decisions bound
+    SOFTMAX: "the mean softmax probability of the label",
+    MEAN: "the mean of the output, in the network’s own numbers",
+}
 CHECK = "check.json"  # in a result folder: what the checker printed
 ACCEPT = "ACCEPT"
 VERDICTS = {ACCEPT: "accepted", "REJECT": "rejected", "ERROR": "not checkable"}
@@ -82,6 +92,18 @@ class Entry:
     words: Sequence[str] = ()
     picture: Picture | None = None
     section: CrossSection | None = None
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Called:
+    """What coordinates, and outputs or classes, are called and were measured as; and whether
+    regions are boxes, whose sides need not be equal."""
+
+    features: Sequence[Column] = ()
+    outputs: Sequence[Column] = ()
+    boxed: bool = False
+    bounded: Column | None = None  # what bounds of a mean were measured as
 
 
 def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
@@ -115,6 +137,15 @@ def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[Checker
     return verdicts
 
 
+def read_statement(folder: Path) -> list[str]:
+    """What the checker said in its own words, where it did."""
+    path = folder / CHECK
+    if not path.is_file():
+        return []
+    found = json.loads(path.read_text(encoding="utf-8"))  # `read_verdicts` has read it
+    return [str(sentence) for sentence in found.get("statement") or []]
+
+
 def _verdict(entry: dict[str, Any]) -> CheckerVerdict:
     if entry["status"] not in VERDICTS:
         raise ValueError(f"status is {entry['status']!r}")
@@ -130,7 +161,7 @@ def _same_question(entry: dict[str, Any], result: StoredResult) -> bool:
     but what it claims."""
     path = str(entry["path"])
     claimed = entry["claimed"]
-    line = f"{RESULTS}:{result.line}"
+    line = f"{result.file}:{result.line}"
     if claimed is not None and tuple(claimed) != (result.lower, result.upper):
         return False
     if entry["status"] == ACCEPT and result.certificate is not None:
@@ -149,28 +180,34 @@ def check_command(folder: Path) -> str:
 
 
 def read_entry(
-    folder: Path, result: StoredResult, verdict: CheckerVerdict | None, model: Model | None
+    folder: Path,
+    result: StoredResult,
+    verdict: CheckerVerdict | None,
+    model: Model | None,
+    called: Called | None = None,
 ) -> Entry:
     """A result with what its certificate shows.
 
-    With a model, also the cross-section through its weights.
+    With a model, also the outputs of its centre and the cross-section through its weights.
     """
+    called = called or Called()
     if result.certificate is None:
-        if (result.lower, result.upper) != (0, 1):
+        if (result.lower, result.upper) != (0, 1) or result.quantity == MEAN:
             raise InputError(
                 f"input {result.index} claims something and names no certificate; certify again"
             )
-        return Entry(result, verdict, _facts(result, verdict, None))
+        return Entry(result, verdict, _facts(result, verdict, None, called))
     path = _inside(folder, result.certificate)
     certificate = read_certificate(path)
     try:
         _compare(certificate, result)
-        point = _counterexample(certificate)
+        point = certificate.counterexample
         section = _section(certificate, point, model, result.seed) if model else None
-        facts = _facts(result, verdict, certificate)
-        return Entry(
-            result, verdict, facts, in_words(certificate), _picture(certificate, point), section
-        )
+        facts = _facts(result, verdict, certificate, called)
+        words = in_words(certificate, called.outputs)
+        picture = _picture(certificate, point)
+        tables = _tables(certificate, result.eps, point, model, called, picture is not None)
+        return Entry(result, verdict, facts, words, picture, section, tables)
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
     except UNREADABLE as error:
@@ -180,21 +217,28 @@ def read_entry(
 
 
 def _facts(
-    result: StoredResult, verdict: CheckerVerdict | None, certificate: Certificate | None
+    result: StoredResult,
+    verdict: CheckerVerdict | None,
+    certificate: Certificate | None,
+    called: Called,
 ) -> dict[str, str]:
     """In the order in which people ask: the claim, who checked it, the question, the method."""
     bounds = {
         "certified lower bound": repr(result.lower),
         "certified upper bound": repr(result.upper),
     }
-    asked = {"threshold": f"P_safe ≥ {result.at_least}", "ε": repr(result.eps)}
-    asked |= _region(certificate) if certificate else {}
-    found = {
-        "method": result.method,
-        "bound calls": str(result.bound_calls),
-        "seconds": repr(result.seconds),
-        "seed": str(result.seed),
-    }
+    asked = {"threshold": f"P_safe ≥ {result.at_least}"}
+    if result.quantity != P_SAFE:
+        bounds |= {} if result.gap is None else {"ahead of every other class by": repr(result.gap)}
+        asked = {"bounds of": BOUNDED[result.quantity]}
+    asked |= _condition(result, called)
+    if certificate is not None:
+        asked |= _region(certificate, result.eps)
+    else:
+        asked |= {HALF_WIDTHS: "–"} if called.boxed else {"ε": repr(result.eps)}
+    found = {"method": result.method, "seconds": repr(result.seconds)}
+    if result.quantity == P_SAFE:
+        found |= {"bound calls": str(result.bound_calls), "seed": str(result.seed)}
     origin = _origin(certificate, str(result.certificate)) if certificate else {}
     return bounds | _checked(verdict) | _estimated(result) | asked | found | origin
 
@@ -222,15 +266,37 @@ def _estimated(result: StoredResult) -> dict[str, str]:
     return {"estimated, not certified": text}
 
 
-def _region(certificate: Certificate) -> dict[str, str]:
+def _condition(result: StoredResult, called: Called) -> dict[str, str]:
+    """The class, or the interval and what the network at the centre gives."""
+    classes = {"label": result.label, "predicted class": result.predicted, "rival": result.target}
+    found = {
+        name: name_of(called.outputs, index, "class")
+        for name, index in classes.items()
+        if index is not None
+    }
+    if result.low is not None and result.high is not None:
+        found["asked interval"] = f"{result.low:.6g} to {result.high:.6g}"
+    if result.output is not None:
+        found["the network at the centre gives"] = f"{result.output:.6g}"
+    return found
+
+
+def _region(certificate: Certificate, eps: float) -> dict[str, str]:
+    """A box has sides of its own, which need not be equal."""
+    if certificate.norm == "box":
+        return {HALF_WIDTHS: half_widths(certificate), "norm": "box", "clip": "none"}
     clip = certificate.clip
     said = "none" if clip is None else f"{clip[0]:g} to {clip[1]:g}"
-    return {"norm": certificate.norm, "clip": said}
+    return {"ε": repr(eps), "norm": certificate.norm, "clip": said}
 
 
 def _origin(certificate: Certificate, name: str) -> dict[str, str]:
     options = {key: value for key, value in certificate.method.items() if key != "name"}
-    said = (f"{key.replace('_', ' ')} {_plain(value)}" for key, value in options.items())
+    said = (
+        f"{key.replace('_', ' ')} {plain(value)}"
+        for key, value in options.items()
+        if value is not None
+    )
     facts = {
         "kind of evidence": certificate.kind,
         "certificate": name,
@@ -239,10 +305,6 @@ def _origin(certificate: Certificate, name: str) -> dict[str, str]:
     }
     digests = certificate.digests
     return facts | {f"digest of the {key}": digests[key] for key in DIGESTS}
-
-
-def _plain(value: object) -> str:
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def _compare(certificate: Certificate, result: StoredResult) -> None:
@@ -266,18 +328,19 @@ def _inside(folder: Path, name: str) -> Path:
     return path
 
 
-def _counterexample(certificate: Certificate) -> Tensor | None:
-    """The stored point of the heaviest component that has one; boxes have none."""
-    if certificate.kind != concentration.KIND:
-        return None
-    found = concentration.read(certificate.evidence, certificate.tensors)
-    refuted = [part for part in found.components if part.upper is not None]
-    if not refuted:
-        return None
-    heaviest = max(refuted, key=lambda part: part.weight).upper
-    if heaviest is None or heaviest.point.shape != certificate.x.shape:
-        raise ValueError("the counterexample has another shape than the input")
-    return heaviest.point
+def _tables(
+    certificate: Certificate,
+    eps: float,
+    point: Tensor | None,
+    model: Model | None,
+    called: Called,
+    pictured: bool,
+) -> list[Table]:
+    """What a picture does not show: coordinates, and outputs where the posterior is at hand."""
+    tables = [] if pictured else [coordinates(certificate, eps, point, called.features)]
+    if model is not None:
+        tables.append(outputs_there(model, certificate, point, called.outputs))
+    return [table for table in tables if table is not None]
 
 
 def _picture(certificate: Certificate, point: Tensor | None) -> Picture | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from torch import Tensor
 
 from bnncert.evidence import boxes, concentration, networks
 from bnncert.evidence.boxes import Boxes, Growth
-from bnncert.evidence.certificate import Certificate
+from bnncert.evidence.certificate import OFFSETS, ROWS, Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Refutation
 from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
 from bnncert.evidence.networks import Networks
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.evidence.written import Tensors
+from bnncert.model.standardisation import Column
+from bnncert.report.statement import name_of
 
+PREDICTIVE = (
+    "The mean over all networks lies between the bounds at every point of the region, by linear "
+    "bounds of the outputs and exponential tails of what leaves them."
+)
 SHOWN = 6  # boxes that are described one by one
 BOUNDS = {
     "lbp": "backward linear bounds (lbp)",
@@ -29,23 +34,32 @@ RULES = {
 }
 
 
-def in_words(certificate: Certificate) -> list[str]:
-    """Sentences that say what was proved and how."""
+def in_words(certificate: Certificate, outputs: Sequence[Column] = ()) -> list[str]:
+    """Sentences that say what was proved and how; outputs are called by name."""
     kind = certificate.kind
     if kind not in WORDS:
         return [f"Evidence of kind {kind}, which this report cannot put into words."]
-    return WORDS[kind](certificate.evidence, certificate.tensors)
+    return WORDS[kind](certificate.evidence, certificate.tensors, outputs)
 
 
-def row_in_words(row: int, rows: Tensor) -> str:
-    """Which output row: "class 3 before class 5" where it compares two outputs, else its number."""
-    coefficients = rows[row].tolist()
-    if sorted(coefficients) == [-1.0] + [0.0] * (len(coefficients) - 2) + [1.0]:
-        return f"class {coefficients.index(1.0)} before class {coefficients.index(-1.0)}"
+def row_in_words(row: int, tensors: Tensors, outputs: Sequence[Column] = ()) -> str:
+    """Which output row: "class 3 before class 5" where it compares two outputs, "output 0 above
+    1.5" where it bounds one, else its number."""
+    coefficients = tensors[ROWS][row].tolist()
+    others = [0.0] * (len(coefficients) - 2)
+    if sorted(coefficients) == [-1.0, *others, 1.0]:
+        first, second = (coefficients.index(sign) for sign in (1.0, -1.0))
+        return f"{name_of(outputs, first, 'class')} before {name_of(outputs, second, 'class')}"
+    for sign, side in ((1.0, "above"), (-1.0, "below")):
+        if coefficients.count(sign) == 1 and coefficients.count(0) == len(coefficients) - 1:
+            index = coefficients.index(sign)
+            column = outputs[index] if index < len(outputs) else Column("")
+            bound = column.measured(-sign * float(tensors[OFFSETS][row]))
+            return f"{name_of(outputs, index, 'output')} {side} {bound:.6g}"
     return f"output row {row}"
 
 
-def _networks(value: Any, tensors: Tensors) -> list[str]:
+def _networks(value: Any, tensors: Tensors, _: Sequence[Column]) -> list[str]:
     found: Networks = networks.read(value, tensors)
     return [
         f"Of {found.count} networks {len(found.verified)} are proved safe on the whole region "
@@ -53,7 +67,7 @@ def _networks(value: Any, tensors: Tensors) -> list[str]:
     ]
 
 
-def _boxes(value: Any, tensors: Tensors) -> list[str]:
+def _boxes(value: Any, tensors: Tensors, _: Sequence[Column]) -> list[str]:
     # Where the boxes are does not matter here, and the posterior's centre is not stored.
     found = boxes.read(value, tensors, center=next(iter(tensors.values())))
     count = len(found.boxes)
@@ -96,7 +110,7 @@ def _growth(growth: Growth) -> str:
     return f"{step}, {1 + growth.rho:g} times that for weights {where}."
 
 
-def _concentration(value: Any, tensors: Tensors) -> list[str]:
+def _concentration(value: Any, tensors: Tensors, outputs: Sequence[Column]) -> list[str]:
     found: Concentration = concentration.read(value, tensors)
     words = []
     for i, component in enumerate(found.components):
@@ -104,7 +118,7 @@ def _concentration(value: Any, tensors: Tensors) -> list[str]:
         name = f"Component {i} (weight {component.weight:.6g}): " if several else ""
         words.append(name + _lower(component.lower))
         if component.upper is not None:
-            words.append(name + _upper(component.upper, tensors["rows"]))
+            words.append(name + _upper(component.upper, tensors, outputs))
     return words
 
 
@@ -146,21 +160,23 @@ def _parts(proof: Proof) -> int:
     return _parts(proof.cut.below) + _parts(proof.cut.above)
 
 
-def _upper(upper: Refutation, rows: Tensor) -> str:
-    which = row_in_words(upper.row, rows)
+def _upper(upper: Refutation, tensors: Tensors, outputs: Sequence[Column]) -> str:
+    which = row_in_words(upper.row, tensors, outputs)
     least = f"{upper.proof.bound!r}"
     said = f"At the stored counterexample {which} fails with probability at least {least}"
     if upper.opposite is None:
         return f"{said}."
-    other = row_in_words(upper.opposite.row, rows)
+    other = row_in_words(upper.opposite.row, tensors, outputs)
     return (
         f"{said}, and {other}, its opposite, with probability at least "
         f"{upper.opposite.proof.bound!r}."
     )
 
 
-WORDS: dict[str, Callable[[Any, Tensors], list[str]]] = {
+WORDS: dict[str, Callable[[Any, Tensors, Sequence[Column]], list[str]]] = {
     boxes.KIND: _boxes,
     concentration.KIND: _concentration,
     networks.KIND: _networks,
+    SOFTMAX: lambda *_: [PREDICTIVE],
+    MEAN: lambda *_: [PREDICTIVE],
 }

@@ -7,67 +7,90 @@ estimated and what was checked.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from bnncert.console import percent, progress
+from bnncert.data.names import Names, read_names
 from bnncert.errors import InputError
+from bnncert.evidence.predictive import MEAN
 from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
 from bnncert.report.cross_section import REACH, SIDE, unit
-from bnncert.report.entries import VERDICTS, Entry, check_command, read_entry, read_verdicts
+from bnncert.report.entries import (
+    HALF_WIDTHS,
+    VERDICTS,
+    Called,
+    Entry,
+    check_command,
+    read_entry,
+    read_statement,
+    read_verdicts,
+)
+from bnncert.report.html import policy, shipped, template
 from bnncert.report.pictures import data_uri, shrink
+from bnncert.report.statement import name_of, particulars, statement
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
 from bnncert.results.folder import STATUSES, StoredResult, read_results
+from bnncert.results.manifest import Manifest, OutputWithin, VnnLib, read_manifest
+from bnncert.results.rows import P_SAFE, Status
 from bnncert.version import __version__
 
 PAGE = "report.html"
+PACKAGE = "bnncert.report"
 # Of the page per input, for at least THOUSAND inputs; what does not fit is left out, and said so.
 BYTES_EACH = 2_900
 THUMBNAIL_BYTES_EACH = 1_250  # of these
 THOUSAND = 1_000
 MOST = 20_000  # results on a page that browsers still open
-SETTINGS = ("threshold", "method", "options", "ε", "norm", "clip", "seed")
+PRINTED = 100  # results of a page whose entries are all open on paper
+SETTINGS = ("threshold", "bounds of", "method", "options", "ε", "norm", "clip", "seed")
 PROVENANCE = (
     "digest of the posterior",
     "digest of the architecture",
     "kind of evidence",
     "made with",
 )
+DECIDING = (Status.DECIDED, Status.UNDECIDED)
 MEANING = {
     "certified": "the lower bound reaches the threshold.",
     "falsified": "the upper bound stays below the threshold.",
-    "undecided": "the threshold lies between the bounds, which hold all the same.",
+    "undecided": "the bounds settle the question neither way; they hold all the same.",
     "misclassified": (
         "the network at the posterior’s centre is wrong on the clean input; the bounds hold."
     ),
     "error": "the computation failed. Nothing is known.",
+    "decided": "the averaged network keeps its answer on the whole region.",
 }
 
 
 def write_report(
-    folder: Path, posterior: Path | None = None, out: Path | None = None, eps: float | None = None
+    folder: Path,
+    posterior: Path | None = None,
+    out: Path | None = None,
+    eps: float | None = None,
+    names: Path | None = None,
 ) -> Path:
     """Write the page of a result folder, by default into it, and return its path.
 
     posterior: the posterior that was certified, for cross-sections through its centre; of a
-    campaign's folder the page shows its results alone. eps: only those of this radius.
+    campaign's folder the page shows its results alone. eps: only those of this radius. names: a
+    file with names of coordinates and outputs, instead of those in the manifest.
     """
     path = out or folder / PAGE
     model = load_posterior(posterior) if posterior else None
     results = _about(folder, read_results(folder), model[1].digest if model else None)
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--out {str(path)!r} must be a file in a folder that exists")
+    manifest = _named(read_manifest(folder), names)
+    called = _called(manifest, names)
     verdicts = read_verdicts(folder, results)
     pairs = [(result, verdicts[i] if verdicts else None) for i, result in enumerate(results)]
     shown = [(result, verdict) for result, verdict in pairs if eps in (None, result.eps)]
@@ -80,9 +103,9 @@ def write_report(
     with progress("reading") as bar:
         task = bar.add_task("reading", total=len(shown), note="")
         for result, verdict in shown:
-            entries.append(read_entry(folder, result, verdict, model))
+            entries.append(read_entry(folder, result, verdict, model, called))
             bar.advance(task)
-    page = render(folder, entries, unit(model[1]) if model else None)
+    page = render(folder, entries, unit(model[1]) if model else None, manifest, called)
     try:
         write_atomically(path, page.encode("utf-8", "replace"))
     except OSError as error:
@@ -109,11 +132,49 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
     return kept
 
 
-def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
+def _called(manifest: Manifest | None, names: Path | None) -> Called:
+    """Of a file, else of the manifest."""
+    if manifest is not None:
+        asked = manifest.question
+        bounded = None
+        if isinstance(asked.condition, OutputWithin) and manifest.outputs:
+            bounded = manifest.outputs[asked.condition.output]
+        boxed = asked.region.norm == "box"
+        return Called(manifest.features, manifest.outputs, boxed, bounded)
+    given = Names() if names is None else read_names(names)
+    return Called(given.features, given.outputs)
+
+
+def _named(manifest: Manifest | None, names: Path | None) -> Manifest | None:
+    """The manifest with the names of a file in the place of its own."""
+    if manifest is None or names is None:
+        return manifest
+    given = read_names(names)
+    features, outputs = (
+        tuple(replace(own, name=column.name) for own, column in zip(known, new, strict=True))
+        if len(known) == len(new)
+        else new or known
+        for known, new in (
+            (manifest.features, given.features),
+            (manifest.outputs, given.outputs),
+        )
+    )
+    return replace(manifest, features=features, outputs=outputs)
+
+
+def render(
+    folder: Path,
+    entries: Sequence[Entry],
+    unit: str | None,
+    manifest: Manifest | None = None,
+    called: Called | None = None,
+) -> str:
     """The page; unit is what the cross-sections' axes count, None where no posterior was given."""
     thumbnails, factor = _thumbnails(entries)
     figures = [_figure(entry, factor) for entry in entries]
-    page = _template(_context(folder, entries, thumbnails, unit))
+    about = _about_question(manifest)
+    context = _context(folder, entries, thumbnails, unit, called or Called())
+    page = _template(context | about)
     empty = page([None] * len(entries)).encode("utf-8", "replace")
     room = BYTES_EACH * max(THOUSAND, len(entries)) - len(empty)
     return page(_fitting(figures, room))
@@ -121,39 +182,30 @@ def render(folder: Path, entries: Sequence[Entry], unit: str | None) -> str:
 
 def _template(context: dict[str, Any]) -> Callable[[Sequence[object]], str]:
     """The page as a function of its figures."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-        "allow_nan": False,
+    own = template(shipped(PACKAGE, "report.html.jinja"))
+    style, script = shipped(PACKAGE, "report.css"), shipped(PACKAGE, "report.js")
+    context |= {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
+    return lambda figures: own.render(context, data=context["data"] | {"figures": figures})
+
+
+def _about_question(manifest: Manifest | None) -> dict[str, Any]:
+    """What was asked, where the folder says so."""
+    if manifest is None:
+        return {"statement": None, "particulars": [], "property": None}
+    asked = manifest.question.condition
+    return {
+        "statement": statement(manifest),
+        "particulars": particulars(manifest),
+        "property": asked.text if isinstance(asked, VnnLib) else None,
     }
-    template = environment.from_string(_shipped("report.html.jinja"))
-    style = _shipped("report.css")
-    script = _shipped("report.js")
-    context |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
-    return lambda figures: template.render(context, data=context["data"] | {"figures": figures})
-
-
-def _shipped(name: str) -> str:
-    return (files("bnncert.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Content security: the page's own style, script and pictures, and nothing from elsewhere."""
-    own = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    ]
-    return (
-        f"default-src 'none'; style-src 'sha256-{own[0]}'; script-src 'sha256-{own[1]}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _context(
-    folder: Path, entries: Sequence[Entry], thumbnails: Sequence[str | None], unit: str | None
+    folder: Path,
+    entries: Sequence[Entry],
+    thumbnails: Sequence[str | None],
+    unit: str | None,
+    called: Called,
 ) -> dict[str, Any]:
     results = [entry.result for entry in entries]
     radii = radius_texts(entries)
@@ -165,31 +217,70 @@ def _context(
         "inputs": len({result.index for result in results}) if radii else len(entries),
         "radii": radii,
         "groups": summaries(entries, radii),
-        "settings": shared(entries, SETTINGS),
+        "settings": shared(entries, _settings(entries)),
+        "regression": any(result.low is not None for result in results),
         "provenance": shared(entries, PROVENANCE),
-        "statuses": [(status, counts[status], MEANING[status]) for status in STATUSES],
+        "statuses": [
+            (status, counts[status], MEANING[status])
+            for status in (STATUSES if results[0].quantity == P_SAFE else DECIDING)
+        ],
+        "quantity": results[0].quantity,
+        "decided": counts[Status.DECIDED],
         "labels": sorted({result.label for result in results if result.label is not None}),
         "total_seconds": f"{math.fsum(result.seconds for result in results):.1f} s",
         "estimated": any(result.estimate for result in results),
         "check": counted_verdicts(entries),
+        "checker_words": read_statement(folder),
         "check_command": check_command(folder),
         "verdict_words": VERDICTS,
-        "rows": [_row(entry, uri, radii) for entry, uri in zip(entries, thumbnails, strict=True)],
+        "rows": [
+            _row(entry, uri, radii, called) for entry, uri in zip(entries, thumbnails, strict=True)
+        ],
         "unit": unit,
         "data": _data(entries, unit, bool(radii)),
     }
 
 
-def _row(entry: Entry, thumbnail: str | None, radii: Mapping[float, str]) -> dict[str, Any]:
+def _settings(entries: Sequence[Entry]) -> list[str]:
+    """What the page says of all results together; boxes have sides in the place of a radius."""
+    boxed = any(HALF_WIDTHS in entry.facts for entry in entries)
+    decisions = entries[0].result.quantity != P_SAFE
+    lacking = ("threshold", "seed") if decisions else ("bounds of",)
+    names = [name for name in SETTINGS if name not in lacking]
+    return [HALF_WIDTHS if boxed and name == "ε" else name for name in names]
+
+
+def _asked(result: StoredResult, called: Called) -> list[tuple[str, str]]:
+    """Label and prediction, each with its name; of a regression target and output."""
+    if result.low is not None and result.high is not None:
+        output = "–" if result.output is None else f"{result.output:.5g}"
+        return [(f"{(result.low + result.high) / 2:.5g}", ""), (output, "")]
+    return [
+        ("–", "") if index is None else (str(index), name_of(called.outputs, index, "class"))
+        for index in (result.label, result.predicted)
+    ]
+
+
+def _bound(result: StoredResult, value: float, called: Called, *, up: bool = False) -> str:
+    """A probability in percent, a mean as its output was measured."""
+    if result.quantity == MEAN:
+        return f"{called.bounded.measured(value) if called.bounded else value:.6g}"
+    return percent(value, up=up)
+
+
+def _row(
+    entry: Entry, thumbnail: str | None, radii: Mapping[float, str], called: Called
+) -> dict[str, Any]:
     result = entry.result
     drawn = result.estimate
     return {
         "result": result,
+        "asked": _asked(result, called),
         "thumbnail": thumbnail,
         "eps": radii.get(result.eps),
-        "lower": percent(result.lower),
-        "upper": percent(result.upper, up=True),
-        "bar": percent_bar(result.lower, result.upper),
+        "lower": _bound(result, result.lower, called),
+        "upper": _bound(result, result.upper, called, up=True),
+        "bar": None if result.quantity == MEAN else percent_bar(result.lower, result.upper),
         "seconds": f"{result.seconds:.3f}",
         "estimate": f"{100 * drawn.low:.1f}–{100 * drawn.high:.1f} %" if drawn else "–",
         "verdict": entry.verdict.status if entry.verdict else None,
@@ -219,6 +310,8 @@ def _figure(entry: Entry, factor: int) -> dict[str, Any] | None:
         figure["point"] = [*uris, f"{picture.largest:.3g}"]
     if section:
         figure["section"] = [section.runs, len(section.wrong_at)]
+    if entry.tables:
+        figure["tables"] = [[table.caption, table.columns, table.rows] for table in entry.tables]
     return figure or None
 
 
@@ -289,6 +382,10 @@ def _data(entries: Sequence[Entry], unit: str | None, several_radii: bool) -> di
         *["eps"] * several_radii,
     )
     data: dict[str, Any] = {name: [getattr(result, name) for result in results] for name in columns}
+    for i, result in enumerate(results):
+        if result.low is not None and result.high is not None:  # what those columns show then
+            data["label"][i] = (result.low + result.high) / 2
+            data["predicted"][i] = result.output
     data["estimate"] = [result.estimate.low if result.estimate else None for result in results]
     data["verdict"] = [entry.verdict.status if entry.verdict else None for entry in entries]
     data["facts"] = [
@@ -296,4 +393,5 @@ def _data(entries: Sequence[Entry], unit: str | None, several_radii: bool) -> di
     ]
     data["captions"] = [number(_caption(entry, unit)) for entry in entries]
     data["words"] = [[number(sentence) for sentence in entry.words] for entry in entries]
-    return data | {"texts": list(texts), "side": SIDE, "reach": REACH, "unit": unit}
+    shown = {"side": SIDE, "reach": REACH, "unit": unit, "printed": PRINTED}
+    return data | {"texts": list(texts)} | shown

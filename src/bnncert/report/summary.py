@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from bnncert.console import percent
-from bnncert.report.entries import ACCEPT, VERDICTS, Entry
+from bnncert.report.entries import ACCEPT, HALF_WIDTHS, VERDICTS, Entry
 
 THRESHOLDS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 NAMED = 4  # different values of a setting that are written out
@@ -18,7 +18,10 @@ RADII = 12
 
 
 def radius_texts(entries: Sequence[Entry]) -> dict[float, str]:
-    """The radii in ascending order, as short as tells them apart; none if there is but one."""
+    """The radii in ascending order, as short as tells them apart; none if there is but one, and
+    none of boxes, whose sides differ."""
+    if any(HALF_WIDTHS in entry.facts for entry in entries):
+        return {}
     radii = sorted({entry.result.eps for entry in entries})
     if len(radii) == 1:
         return {}

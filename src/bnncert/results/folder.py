@@ -21,9 +21,20 @@ from typing import Any, NoReturn
 
 from bnncert.errors import InputError
 from bnncert.estimate import Estimate
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.files.tensors import write_atomically
 from bnncert.results.answers import AT_LEAST, status
-from bnncert.results.rows import Answer, Decision, Result, Status, columns, facts
+from bnncert.results.manifest import MANIFEST, Manifest, write_manifest
+from bnncert.results.rows import (
+    P_SAFE,
+    REGRESSION,
+    Answer,
+    Decision,
+    Result,
+    Status,
+    columns,
+    facts,
+)
 
 RESULTS, DECISIONS, CERTIFICATES = "results.jsonl", "decisions.jsonl", "certificates"
 RADII = "radii.jsonl"  # beside results: which of them are the ends of an input's radius
@@ -36,18 +47,26 @@ STATUSES = (
 )
 OLD_STATUSES = ("certified", "unverified", "misclassified")  # a lower bound above 0, or none
 # What lines of some folders lack; old statuses spoke of no threshold.
-OPTIONAL = {"target": None, "posterior": None, "at_least": str(AT_LEAST)}
+OPTIONAL = {
+    **dict.fromkeys(("target", "posterior", "gap", *REGRESSION)),
+    "at_least": str(AT_LEAST),
+    "quantity": P_SAFE,
+}
+OF_DECISIONS = {"method": "predictive", "bound_calls": 0, "seed": 0}  # which their lines lack
 
 
 @contextmanager
 def result_folder(
-    folder: Path, several_radii: bool = False, name: str = RESULTS
+    folder: Path,
+    several_radii: bool = False,
+    name: str = RESULTS,
+    manifest: Manifest | None = None,
 ) -> Iterator[Callable[[Sequence[Result] | Sequence[Decision]], None]]:
     """Gives a function that stores results, or decisions.
 
     The folder changes only when the block ends well. Earlier results there are replaced; a folder
     that holds anything else is refused. several_radii: an input comes once for each of several
-    radii, and certificates are named after both.
+    radii, and certificates are named after both. manifest: what they are about.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; name a folder")
@@ -86,6 +105,9 @@ def result_folder(
         shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
         (partial / CERTIFICATES).rename(folder / CERTIFICATES)
         (folder / RADII).unlink(missing_ok=True)  # it would speak of rows that are gone
+        (folder / MANIFEST).unlink(missing_ok=True)
+        if manifest is not None:
+            write_manifest(folder, manifest)
         write_atomically(folder / name, "".join(lines).encode())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -101,21 +123,34 @@ class StoredResult(Answer):
     """A line of results.jsonl: an answer that names its certificate by the path inside the folder.
 
     line: its number in the file. posterior: the digest of the posterior, in folders that speak of
-    several.
+    several. output, low and high: as in a `Result`. quantity and gap: as in a `Decision`, of a line
+    of decisions.jsonl, which has no threshold.
     """
 
     certificate: str | None
     posterior: str | None
     estimate: Estimate | None
     line: int
+    output: float | None = None
+    low: float | None = None
+    high: float | None = None
+    quantity: str = P_SAFE
+    gap: float | None = None
+
+    @property
+    def file(self) -> str:
+        """The name of the file whose line it is."""
+        return RESULTS if self.quantity == P_SAFE else DECISIONS
 
 
 def read_results(folder: Path) -> list[StoredResult]:
-    """Every line of the folder's results, checked.
+    """Every line of the folder's results, or of its decisions where it has those alone, checked.
 
     An `InputError` names the first that is not one.
     """
     path = folder / RESULTS
+    if (folder / DECISIONS).is_file() and not path.is_file():
+        path = folder / DECISIONS
     if not folder.is_dir():
         raise InputError(
             f"folder {str(folder)!r} does not exist; name one that `bnncert certify --out` wrote"
@@ -139,10 +174,16 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         found = json.loads(text, parse_constant=_refuse)
         if not isinstance(found, dict):
             raise ValueError("not an object")
-        given = OPTIONAL | found | {"line": number}
+        decision = Path(path).name == DECISIONS
+        given = OPTIONAL | (OF_DECISIONS if decision else {}) | found | {"line": number}
         drawn = _estimate(found["estimate"]) if "estimate" in found else None
         values = {name: column.read(given) for name, column in columns(StoredResult).items()}
         _require_bounds(values)
+        if decision:
+            values["status"] = _decided(values)
+            return StoredResult(**values, estimate=None)
+        if values["quantity"] != P_SAFE:
+            raise ValueError(f"quantity is {values['quantity']!r}")
         # Lines of old folders have words of their own; an `answer` stood beside those of campaigns.
         old = "at_least" not in found or "answer" in found
         values["status"] = _status(values, old)
@@ -151,6 +192,14 @@ def _stored(text: str, number: int, path: str) -> StoredResult:
         raise InputError(
             f"line {number} of {path!r} is malformed ({error}); certify again"
         ) from error
+
+
+def _decided(values: Mapping[str, Any]) -> Status:
+    if values["quantity"] not in (SOFTMAX, MEAN):
+        raise ValueError(f"quantity is {values['quantity']!r}")
+    if values["status"] not in (Status.DECIDED, Status.UNDECIDED):
+        raise ValueError(f"status is {values['status']!r}")
+    return Status(values["status"])
 
 
 def _status(values: Mapping[str, Any], old: bool) -> Status:
@@ -178,7 +227,8 @@ def _estimate(found: object) -> Estimate:
 
 def _require_bounds(values: Mapping[str, Any]) -> None:
     lower, upper, eps, seconds = (values[name] for name in ("lower", "upper", "eps", "seconds"))
-    if not 0 <= lower <= upper <= 1:
+    within = values["quantity"] == MEAN or (lower >= 0 and upper <= 1)
+    if not (within and lower <= upper and math.isfinite(upper - lower)):
         raise ValueError(f"lower is {lower!r} and upper {upper!r}")
     if not all(value >= 0 and math.isfinite(value) for value in (eps, seconds)):
         raise ValueError(f"eps is {eps!r} and seconds {seconds!r}")

@@ -9,10 +9,13 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from torch import Tensor
+
 from bnncert.estimate import Estimate
 from bnncert.evidence.certificate import Certificate
 
 P_SAFE = "P_safe"
+REGRESSION = ("output", "low", "high")  # facts that answers about classes lack
 
 
 class Status(StrEnum):
@@ -78,7 +81,10 @@ class Answer:
 class Result(Answer):
     """An answer with its certificate, if anything is proved.
 
-    `estimate` is not certified and enters neither bound.
+    lower_by, upper_by: which bounds gave the ends, in a word; None where an end is 0 or 1.
+    `estimate` is not certified and enters neither bound. Of a regression, `output` is what the
+    central network gives at the clean input, and `low` and `high` the ends of the interval that was
+    asked about, in the units that the targets were measured in.
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -90,8 +96,29 @@ class Result(Answer):
     (<Status.CERTIFIED: 'certified'>, True, 'concentration')
     """
 
+    lower_by: str | None
+    upper_by: str | None
     estimate: Estimate | None
     certificate: Certificate | None
+    output: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def counterexample(self) -> Tensor | None:
+        """The input of the region at which networks are proved to fail, as the network takes it;
+        None where no upper bound was found (`Concentration(upper=True)` looks for one).
+
+        >>> import torch
+        >>> from bnncert import Concentration, Problem, ball, certify, half_space, mlp
+        >>> from bnncert.posteriors import Normal
+        >>> ones = torch.ones(2).double()
+        >>> large = half_space(ball(torch.ones(1, 1).double(), 0.1), torch.ones(1), 2.5)
+        >>> problem = Problem(mlp(1, 1), Normal(ones, ones / 10), large)
+        >>> certify(problem, Concentration(upper=True))[0].counterexample
+        tensor([0.9000], dtype=torch.float64)
+        """
+        return self.certificate.counterexample if self.certificate else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +127,8 @@ class Decision:
 
     quantity: "softmax", the probability of the label under the averaged softmax, or "mean", of a
     regression output. gap: the label's predictive probability exceeds every rival's by at least
-    this on the whole region (softmax only).
+    this on the whole region (softmax only). output, low, high: as in a `Result`; lower and upper
+    are the network's own numbers, standardised where it is.
 
     >>> import torch
     >>> from bnncert import Problem, ball, decide, half_space, mlp
@@ -123,6 +151,9 @@ class Decision:
     eps: float
     seconds: float
     certificate: Certificate | None
+    output: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -163,8 +194,11 @@ def columns(row: type[Any]) -> dict[str, Column]:
 
 
 def facts(row: Answer | Decision) -> dict[str, Any]:
-    """A row's facts as plain values, and its estimate, if it has one."""
+    """A row's facts as plain values, those of a regression and an estimate only if it has them."""
     kind: object = type(row)  # for mypy, which takes the hash of instances for that of their class
     found = {name: getattr(row, name) for name in columns(kind)}
+    found = {
+        name: found[name] for name in found if name not in REGRESSION or found[name] is not None
+    }
     drawn = getattr(row, "estimate", None)
     return found | ({"estimate": asdict(drawn)} if drawn else {})

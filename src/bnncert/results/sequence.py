@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from bnncert.errors import InputError
 from bnncert.results.folder import DECISIONS, RESULTS, result_folder
+from bnncert.results.manifest import Manifest
 from bnncert.results.rows import Decision, Result, facts
 
 if TYPE_CHECKING:
     import pandas
 
 Row = TypeVar("Row", Result, Decision)
-SHOWN = ("index", "label", "predicted", "status", "lower", "upper")  # in a notebook or a prompt
+# In a notebook or a prompt: of classes, and of a regression.
+SHOWN = ("index", "label", "predicted", "status", "lower", "upper")
+REGRESSED = ("index", "low", "high", "output", "status", "lower", "upper")
 MOST = 20  # rows shown there
 
 
@@ -23,13 +26,15 @@ MOST = 20  # rows shown there
 class _Rows(Sequence[Row], Generic[Row]):
     """Rows in the order of the inputs.
 
-    interrupted: somebody ended the work, and some inputs have none.
+    interrupted: somebody ended the work, and some inputs have none. about: makes the manifest of
+    what was asked, at the time of saving.
     """
 
     file: ClassVar[str]  # that `save` writes
 
     rows: tuple[Row, ...]
     interrupted: bool = False
+    about: Callable[[], Manifest] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,7 +86,8 @@ class _Rows(Sequence[Row], Generic[Row]):
         return pandas.DataFrame([facts(row) for row in self.rows])
 
     def save(self, folder: str | Path) -> None:
-        """Write `file` and the certificates, for `bnncert check` and `bnncert report`.
+        """Write `file`, the certificates and the manifest, for `bnncert check` and `bnncert
+        report`.
 
         >>> import torch
         >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -92,18 +98,23 @@ class _Rows(Sequence[Row], Generic[Row]):
         >>> with TemporaryDirectory() as folder:
         ...     certify(Problem(mlp(1, 1), Normal(ones, ones / 10), positive)).save(folder)
         ...     sorted(path.name for path in Path(folder).iterdir())
-        ['certificates', 'results.jsonl']
+        ['certificates', 'manifest.json', 'results.jsonl']
         """
         several = len({row.index for row in self.rows}) < len(self.rows)
-        with result_folder(Path(folder), several, self.file) as store:
+        manifest = None if self.about is None else self.about()
+        with result_folder(Path(folder), several, self.file, manifest) as store:
             store(self.rows)
 
     def _cells(self) -> list[list[str]]:
         found = [facts(row) for row in self.rows[:MOST]]
-        return [[_said(row[name]) for name in SHOWN] for row in found]
+        return [[_said(row.get(name)) for name in self._shown] for row in found]
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        return REGRESSED if any(row.low is not None for row in self.rows) else SHOWN
 
     def __repr__(self) -> str:
-        table = [list(SHOWN), *self._cells()]
+        table = [list(self._shown), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         said: list[str] = []
         for row in table:
@@ -114,7 +125,7 @@ class _Rows(Sequence[Row], Generic[Row]):
         return "\n".join(said)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in SHOWN)
+        head = "".join(f"<th>{name}</th>" for name in self._shown)
         body = "".join(
             "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._cells()
         )

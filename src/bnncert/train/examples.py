@@ -68,7 +68,7 @@ def check_examples(network: Network, x: Tensor, y: Tensor, likelihood: Likelihoo
         )
     if not bool(x.isfinite().all()):
         raise InputError("inputs hold NaN or infinity; every entry must be finite")
-    if y.dim() != 1 or len(y) != len(x) or len(y) == 0:
+    if y.dim() not in (1, 2) or len(y) != len(x) or len(y) == 0:
         raise InputError(
             f"labels have shape {tuple(y.shape)} for {len(x)} inputs; give one label for each input"
         )

@@ -48,6 +48,8 @@ class Categorical:
         return outputs.argmax(-1) == y
 
     def check(self, y: Tensor) -> None:
+        if y.dim() != 1:
+            raise InputError(f"labels have shape {tuple(y.shape)}; give one label for each input")
         if self.outputs < 2:
             raise InputError(
                 "the network has one output, and one class is always right; "
@@ -61,33 +63,45 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """The output is observed under noise: y ~ N(output, noise_std²)."""
+    """Every output is observed under noise: y_k ~ N(output_k, noise_std²), targets y [B, outputs],
+    or [B] of one output."""
 
     noise_std: float
+    outputs: int = 1
 
     def nll(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return self._nll((outputs.squeeze(-1) - y).square())
+        return self._nll((outputs - self._each(y)).square())
 
     def rows(self, _: Tensor, like: Tensor) -> Tensor:
-        """The output and its negative: [1, 2, 1]."""
-        one = torch.ones(1, 1, 1, dtype=like.dtype, device=like.device)
-        return torch.cat([one, -one], 1)
+        """The outputs and their negatives: [1, 2 outputs, outputs]."""
+        each = torch.eye(self.outputs, dtype=like.dtype, device=like.device)
+        return torch.cat([each, -each]).unsqueeze(0)
 
     def offsets(self, y: Tensor, like: Tensor) -> Tensor:
-        """The output is right where it exceeds y - reach, and its negative -y - reach: [B, 2]."""
-        y = y.to(like)
-        return torch.stack([self._reach - y, self._reach + y], 1)
+        """An output is right where it exceeds y - reach, and its negative -y - reach:
+        [B, 2 outputs]."""
+        y = self._each(y).to(like)
+        return torch.cat([self._reach - y, self._reach + y], 1)
 
     def worst_nll(self, least: Tensor, y: Tensor) -> Tensor:
-        """At the end of [least of the output, -least of its negative] that is farther from y."""
-        low, high = least[:, 0], -least[:, 1]
+        """At the end of [least of an output, -least of its negative] that is farther from y."""
+        y = self._each(y)
+        low, high = least[:, : self.outputs], -least[:, self.outputs :]
         return self._nll(torch.maximum((y - low).square(), (high - y).square()))
 
     def right(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Whether the target is within RIGHT standard deviations of the noise."""
-        return (outputs.squeeze(-1) - y).abs() <= self._reach
+        """Whether all targets are within RIGHT standard deviations of the noise."""
+        return ((outputs - self._each(y)).abs() <= self._reach).all(-1)
+
+    def _each(self, y: Tensor) -> Tensor:
+        return y.reshape(len(y), self.outputs)
 
     def check(self, y: Tensor) -> None:
+        if y[0].numel() != self.outputs:
+            raise InputError(
+                f"targets have shape {tuple(y.shape)}, and the network has {self.outputs} outputs; "
+                "give a target for each"
+            )
         if not bool(y.isfinite().all()):
             raise InputError("targets hold NaN or infinity; every entry must be finite")
 
@@ -96,8 +110,8 @@ class Gaussian:
         return RIGHT * self.noise_std
 
     def _nll(self, squares: Tensor) -> Tensor:
-        constant = math.log(self.noise_std * math.sqrt(2 * math.pi))
-        return squares.mean() / (2 * self.noise_std**2) + constant
+        constant = self.outputs * math.log(self.noise_std * math.sqrt(2 * math.pi))
+        return squares.sum(-1).mean() / (2 * self.noise_std**2) + constant
 
 
 Likelihood: TypeAlias = Categorical | Gaussian
@@ -107,8 +121,4 @@ def likelihood(network: Network, noise_std: float | None) -> Likelihood:
     """Of classes, or of a regression where there is noise."""
     if noise_std is None:
         return Categorical(network.outputs)
-    if network.outputs != 1:
-        raise InputError(
-            f"noise_std makes a regression of one output, the network has {network.outputs}"
-        )
-    return Gaussian(noise_std)
+    return Gaussian(noise_std, network.outputs)

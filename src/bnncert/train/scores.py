@@ -52,7 +52,9 @@ class Scores:
     data set has a predictive of larger entropy than one of these.
 
     Of a regression: the central network's root mean squared error, and the share `coverage` of
-    targets in the predictive's central interval of probability 0.95.
+    targets in the predictive's central interval of probability 0.95, on average over outputs.
+    `nll` is of the targets as they were measured, and so is `rmse` where there is one of them; of
+    several it is in standard deviations.
     """
 
     examples: int
@@ -85,7 +87,7 @@ def score(
     judged = _Judged(network, posterior, device)
     with arithmetic(fast=False):
         if isinstance(own, Gaussian):
-            found = _of_regression(judged, x, y.double(), own.noise_std)
+            found = _of_regression(judged, x, y.double().reshape(len(y), -1), own.noise_std)
         else:
             found = _of_classes(judged, x, y, other)
     if not math.isfinite(found.nll):
@@ -102,6 +104,12 @@ class _Judged:
     network: Network
     posterior: Posterior
     device: str
+
+    @property
+    def stds(self) -> list[float]:
+        """Of the measured targets, in the network's unit of 1."""
+        own = self.network.standardisation
+        return [column.std for column in own.outputs] if own else []
 
     def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
         """[N, outputs] of one network, some inputs at a time."""
@@ -136,12 +144,14 @@ def _of_classes(judged: _Judged, x: Tensor, y: Tensor, other: Tensor | None) -> 
 
 
 def _of_regression(judged: _Judged, x: Tensor, y: Tensor, noise_std: float) -> Scores:
-    center = judged.outputs(judged.posterior.center, x).squeeze(1)
-    drawn = judged.drawn_outputs(x).squeeze(2)
+    center = judged.outputs(judged.posterior.center, x)
+    drawn = judged.drawn_outputs(x)
+    stds = judged.stds
+    unit = stds[0] if len(stds) == 1 else 1.0
     return Scores(
         len(x),
-        nll=gaussian_nll(drawn, y, noise_std),
-        rmse=float((center - y).square().mean().sqrt()),
+        nll=gaussian_nll(drawn, y, noise_std) + sum(map(math.log, stds)),
+        rmse=unit * float((center - y).square().mean().sqrt()),
         coverage=coverage(drawn, y, noise_std),
     )
 
@@ -172,14 +182,14 @@ def separation(known: Tensor, other: Tensor) -> float:
 
 
 def gaussian_nll(drawn: Tensor, y: Tensor, noise_std: float) -> float:
-    """-log 1/S Σ_s N(y; drawn_s, noise_std²), on average over y [N]; drawn [S, N]."""
-    squares = ((y - drawn) / noise_std).square() / 2
-    constant = math.log(noise_std * math.sqrt(2 * math.pi) * len(drawn))
+    """-log 1/S Σ_s N(y; drawn_s, noise_std²), on average over y [N, k]; drawn [S, N, k]."""
+    squares = ((y - drawn) / noise_std).square().sum(-1) / 2
+    constant = y.shape[-1] * math.log(noise_std * math.sqrt(2 * math.pi)) + math.log(len(drawn))
     return float(constant - torch.logsumexp(-squares, 0).mean())
 
 
 def coverage(drawn: Tensor, y: Tensor, noise_std: float) -> float:
-    """The share of y [N] that leave at least (1 - INTERVAL) / 2 of the predictive on both sides.
+    """The share of y [N, k] that leave at least (1 - INTERVAL) / 2 of the predictive on both sides.
 
     Its distribution function is 1/S Σ_s Φ((y - drawn_s) / noise_std).
     """

@@ -12,14 +12,14 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bnncert.data import COUNTERPART, Dataset, at_hand, load_inputs
+from bnncert.data import COUNTERPART, Dataset, at_hand, inputs_for, seen_by, standardisation_of
 from bnncert.errors import InputError
 from bnncert.importers import save_posterior
 from bnncert.model.network import Network, cnn, mlp, residual
@@ -38,7 +38,8 @@ class Recipe:
     """How a network of the zoo is made, and the paper's test accuracy in percent, if it has one.
 
     head: the structure of the covariance of its last layer, where that becomes random after the
-    training of the rest.
+    training of the rest. targets: the columns of a table that are learned. A regression of values
+    as they were measured is trained on standardised ones.
     """
 
     network: Network
@@ -47,6 +48,7 @@ class Recipe:
     paper: float | None = None
     about: str = ""
     head: str | None = None
+    targets: tuple[str, ...] = ()
 
 
 def _cifar_cnn() -> Network:
@@ -180,6 +182,12 @@ ZOO: dict[str, Recipe] = {
         _certifiable(0.05, 1.0, epochs=100, batch_size=64, learning_rate=1e-2, kappa=0.8),
         about="KL 1",
     ),
+    "advisory": Recipe(
+        mlp(3, 24, 24, 5),
+        "advisory",
+        _certifiable(0.01, 1.0, epochs=25, learning_rate=5e-3, clip=None),
+        about="KL 1",
+    ),
     "boston-robust": Recipe(
         mlp(13, 50, 1), "boston", _certifiable_regression(noise_std=0.3), about="KL 1"
     ),
@@ -268,7 +276,13 @@ def fit_recipe(
         raise InputError(
             f"posterior {str(path)!r} must be a .safetensors file in a folder that exists"
         )
-    examples, test = (load_inputs(made.data, split) for split in ("train", "test"))
+    known = made.network.standardisation
+    examples, test = (
+        inputs_for(known, made.data, split, made.targets) for split in ("train", "test")
+    )
+    if made.training.noise_std is not None and begin is None:
+        own = standardisation_of(examples)
+        made = replace(made, network=replace(made.network, standardisation=own))
     x, y = _examples(examples, made.network)
     _examples(test, made.network)  # what is wrong with it is said before the training, not after
     partial = path.with_suffix(".partial")
@@ -364,4 +378,6 @@ def _examples(data: Dataset, network: Network) -> tuple[torch.Tensor, torch.Tens
             f"inputs have shape {tuple(data.x.shape[1:])}, the network takes "
             f"{network.input_shape}; give matching inputs"
         )
-    return data.x.reshape(len(data.x), *network.input_shape), data.y
+    own = network.standardisation
+    x = seen_by(own, data).x.reshape(len(data.x), *network.input_shape)
+    return x, own.targets_of(data.y) if own is not None else data.y

@@ -13,9 +13,17 @@ import numpy as np
 from bnncert_check.arithmetic import Array
 from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
-from bnncert_check.grammar import exact, listed, members, whole
+from bnncert_check.grammar import exact, flag, listed, members, whole
 from bnncert_check.laws.lattice import Choice
-from bnncert_check.laws.rows import LineLaw, SharedLaw, at_once, require_form, require_relu
+from bnncert_check.laws.rows import (
+    Form,
+    LineLaw,
+    SharedLaw,
+    at_once,
+    require_form,
+    require_relu,
+)
+from bnncert_check.linear import Interval
 from bnncert_check.verdict import CannotCheck
 
 LAW = "law"
@@ -27,7 +35,7 @@ FARTHEST = 2.0**40  # index of the lattice
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
 LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
-THRESHOLD = "threshold"
+THRESHOLD, TRUNK = "threshold", "trunk"
 MOST_DEVIATIONS = 64.0  # of a threshold
 STEEPEST = 2.0**20  # of lines: no product with them is infinite
 
@@ -39,10 +47,11 @@ def is_law(value: Any) -> bool:
 def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     found = members(value, f"proof {prefix!r}", ("probability", LAW))
     exact(found["probability"], f"the probability of {prefix!r}")
-    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD,))
-    hidden, activation, _ = require_form(asked.model, asked.posterior)
+    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD, TRUNK))
+    form = require_form(asked.model, asked.posterior)
+    hidden = form.hidden
     if THRESHOLD not in law:
-        require_relu(activation)
+        require_relu(form.activation)
     named = ("cells of z", "parts of z", "cells of v", "parts of v")
     most = (MOST_CELLS, MOST_PARTS) * 2
     least = (2, 1) * 2
@@ -57,10 +66,11 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     _require_effort(cells, size, hidden.outputs, asked)
     numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (asked.rows, NUMBERS))
     choices = tuple(_choice(row, prefix) for row in numbers)
+    trunk = _trunk(law, form, prefix, asked)
     if THRESHOLD in law:
         threshold, slopes = _lines(law[THRESHOLD], (hidden.outputs, first, 2), prefix, asked)
-        return LineLaw(cells, size, choices, threshold, slopes)
-    return SharedLaw(cells, size, choices, *_references(prefix, asked))
+        return LineLaw(cells, size, choices, trunk, threshold, slopes)
+    return SharedLaw(cells, size, choices, trunk, *_references(prefix, hidden.inputs, asked))
 
 
 def _lines(
@@ -80,9 +90,23 @@ def _lines(
     return deviations, slopes
 
 
-def _references(prefix: str, asked: Asked) -> tuple[Array, Array, Array]:
+def _trunk(law: dict[str, Any], form: Form, prefix: str, asked: Asked) -> Interval | None:
+    """The box of what the hidden layer reads, where that is not the input itself."""
+    said = flag(law.get(TRUNK, False), TRUNK)
+    if said != (form.node != 0):
+        raise CannotCheck("malformed", f"the law of {prefix!r} speaks of another layer's input")
+    if not said:
+        return None
+    lower, upper = (
+        asked.tensors.numbers(f"{prefix}{LAW}.{end}", (form.hidden.inputs,))
+        for end in ("lower", "upper")
+    )
+    return Interval(lower, upper)
+
+
+def _references(prefix: str, inputs: int, asked: Asked) -> tuple[Array, Array, Array]:
     """Of the remainder, θ and y⁰."""
-    inputs, rows, name = asked.model.network.inputs, asked.rows, f"{prefix}{LAW}."
+    rows, name = asked.rows, f"{prefix}{LAW}."
     remainders = asked.tensors.numbers(f"{name}remainders", (rows, REMAINDER))
     theta, y = (
         asked.tensors.numbers(name + of, (rows, inputs), "float32") for of in ("theta", "y")

@@ -27,12 +27,13 @@ from bnncert_check.laws.corners import (
 from bnncert_check.laws.lattice import Choice, Ends, Summed, Terms, failing, neurons
 from bnncert_check.laws.lines import Lines, line_corners, lines
 from bnncert_check.laws.remainder import joined, moments, remainders
-from bnncert_check.layers import Activation
+from bnncert_check.layers import Activation, Layer
+from bnncert_check.linear import Interval, certain_box
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
 from bnncert_check.tails import normal_tail
-from bnncert_check.verdict import CannotCheck
-from bnncert_check.weighted import Dense
+from bnncert_check.verdict import CannotCheck, Rejected
+from bnncert_check.weighted import Dense, Linear
 
 LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to underflow
 # Of some neurons: corners and atoms of their cells, and entries of their lattices.
@@ -42,11 +43,13 @@ CORNERS, ATOMS, ENTRIES = 2**15, 2**18, 2**19
 @dataclass(frozen=True)
 class _Law:
     """What a certificate chose: the numbers of cells of z, of their parts, of cells of v and of
-    theirs; the lattice's size; and by row the lattice's choice."""
+    theirs; the lattice's size; by row the lattice's choice; and a box of what the hidden layer
+    reads, if that is not the input."""
 
     cells: tuple[int, int, int, int]
     size: int
     choices: tuple[Choice, ...]
+    trunk: Interval | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,16 @@ class LineLaw(_Law):
 Law: TypeAlias = SharedLaw | LineLaw
 
 
+@dataclass(frozen=True)
+class Form:
+    """The layers that laws are of, and the node that the hidden one reads."""
+
+    hidden: Dense
+    activation: Activation
+    last: Dense
+    node: int
+
+
 def at_once(counts: tuple[int, int, int, int], size: int) -> int:
     """How many neurons are treated together."""
     number = counts[0] * counts[2]
@@ -88,20 +101,45 @@ def _together(parts: Iterable[Summed]) -> Summed:
     return reduce(Summed.with_others, parts)
 
 
-def require_form(model: Model, posterior: Posterior) -> tuple[Dense, Activation, Dense]:
-    """The layers of a chain of a hidden and an output layer of independent Gaussian weights."""
-    layers, chain = model.layers, tuple((k,) for k in range(len(model.layers)))
-    if posterior.family == "normal" and len(layers) == 3 and model.network.reads == chain:
-        hidden, between, last = layers
+def require_form(model: Model, posterior: Posterior) -> Form:
+    """The last layers: a hidden and an output layer of independent Gaussian weights, each of which
+    reads the one before it, and nothing random before them."""
+    network, node = model.network, len(model.layers)
+    found: list[Layer] = []
+    while posterior.family == "normal" and node > 0 and len(found) < 3:
+        found.append(network.layers[node - 1])
+        node = network.reads[node - 1][0]
+    if len(found) == 3:
+        last, between, hidden = found
+        certain = (
+            layer for layer in model.layers if isinstance(layer, Linear) and layer not in found
+        )
         if (
             isinstance(hidden, Dense)
             and isinstance(between, Activation)
             and isinstance(last, Dense)
+            and not any(posterior.is_random(layer) for layer in certain)
         ):
-            return hidden, between, last
+            return Form(hidden, between, last, node)
     raise CannotCheck(
-        "unsupported", "laws are for one hidden dense layer with independent Gaussian weights"
+        "unsupported",
+        "laws are for one hidden dense layer with independent Gaussian weights, and certain ones "
+        "before it",
     )
+
+
+def _read(model: Model, posterior: Posterior, region: Region, form: Form, law: Law) -> Interval:
+    """A box of what the hidden layer reads: the region's own, or one that was proposed, which must
+    hold the bounds of the certain layers before it."""
+    if law.trunk is None:
+        return Interval(region.lower, region.upper)
+    found, said = certain_box(model, posterior.fields["mean"], region, form.node), law.trunk
+    if not ((said.lower <= found.lower) & (found.upper <= said.upper)).all():
+        raise Rejected(
+            "trunk-outside-box",
+            "what the hidden layer reads leaves the box that is said to hold it",
+        )
+    return said
 
 
 def require_relu(activation: Activation) -> None:
@@ -114,14 +152,15 @@ def failure(
     model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, law: Law
 ) -> arb:
     """P(some row <= 0 somewhere on the region's bounding box), from above."""
-    hidden, activation, last = require_form(model, posterior)
-    own = _margins(hidden, last, posterior, region, rows, offsets)
+    form = require_form(model, posterior)
+    box = _read(model, posterior, region, form, law)
+    own = _margins(form, posterior, box, rows, offsets)
     beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
-    center, width = (region.lower + region.upper) / 2, region.upper - region.lower
+    center, width = (box.lower + box.upper) / 2, box.upper - box.lower
     _require_scale(posterior, (center, width, rows), (offsets,))
     if isinstance(law, SharedLaw):
-        return beyond + _by_references(own, activation, law, region.upper > region.lower)
-    return beyond + _by_lines(own, activation, law)
+        return beyond + _by_references(own, form.activation, law, box.upper > box.lower)
+    return beyond + _by_lines(own, form.activation, law)
 
 
 def _by_references(
@@ -200,8 +239,9 @@ def _ends(own: Margins, least: float) -> Ends:
 
 
 def _margins(
-    hidden: Dense, last: Dense, posterior: Posterior, region: Region, rows: Array, offsets: Array
+    form: Form, posterior: Posterior, region: Interval, rows: Array, offsets: Array
 ) -> Margins:
+    hidden, last = form.hidden, form.last
     mean, std = posterior.fields["mean"], posterior.fields["std"]
     weight, spread = hidden.matrix(mean), hidden.matrix(std) ** 2
     out, out_spread = last.matrix(mean), last.matrix(std) ** 2

@@ -124,7 +124,12 @@
     const words = data.words[i].map(sentence => element("p", {}, data.texts[sentence]));
     const plane = figure.section ? section(figure.section, caption)
       : element("p", {class: "note"}, left ? "Pictures of this input are left out to keep the file small." : caption);
-    const shown = element("div", {}, ...pictures(i, figure), element("div", {class: "words"}, ...words));
+    const tables = (figure.tables || []).map(([caption, columns, rows]) => element("div", {class: "coordinates"},
+      element("table", {class: "plain numbers"}, element("caption", {}, caption),
+        element("thead", {}, element("tr", {}, ...columns.map(name => element("th", {scope: "col"}, name)))),
+        element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {},
+          element("th", {scope: "row"}, name), ...cells.map(cell => element("td", {class: "n"}, cell))))))));
+    const shown = element("div", {}, ...pictures(i, figure), element("div", {class: "words"}, ...words), ...tables);
     const eps = rows[i].querySelector(".eps");  // there only if there are several
     const title = eps ? [element("h3", {}, `Input ${data.index[i]} at ε = ${eps.textContent}`)] : [];
     const content = [...title, element("div", {class: "body"}, shown, plane), facts(data.facts[i])];
@@ -144,6 +149,13 @@
       button.removeAttribute("aria-controls");
     }
   };
+  // On paper every entry is open, as long as there are not too many to read.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = rows.length > data.printed ? [] : order.filter(i => !details.has(i) && !rows[i].hidden);
+    opened.forEach(toggle);
+  });
+  addEventListener("afterprint", () => { opened.forEach(toggle); opened = []; });
   rows.forEach((row, i) => row.addEventListener("click", event => {
     if (event.target.closest("button") || getSelection().isCollapsed) toggle(i);  // a selection is not a click
   }));

@@ -1,0 +1,349 @@
+"""Maps: cells cover the region, and every cell's certificates are about that cell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bnncert import (
+    Box,
+    Problem,
+    ball,
+    certify,
+    class_robust,
+    decide,
+    explicit_box,
+    half_space,
+    load_posterior,
+    mlp,
+    save_posterior,
+)
+from bnncert.data.regions import Dimension, OperatingRegion
+from bnncert.map.cells import Cell
+from bnncert.map.condition import Row, parse_condition
+from bnncert.map.folder import question_of, write_map
+from bnncert.map.proving import Prover
+from bnncert.map.run import Budget, Mapping, smallest_sizes
+from bnncert.map.store import open_store
+from bnncert.methods import Concentration
+from bnncert.posteriors import Normal
+from bnncert_check import ACCEPT, Verdict, read_model
+from bnncert_check.__main__ import run
+from bnncert_check.maps import check_map
+
+REGION = OperatingRegion(
+    (
+        Dimension("distance", Fraction(0), Fraction(10), "km", scale=Fraction(10)),
+        Dimension("speed", Fraction(0), Fraction(1)),
+        Dimension("height", Fraction(1), Fraction(1)),  # of length 0
+    )
+)
+EITHER = "class 0 or y1 - y0 >= 0.125"  # on one side of a gap or on the other
+
+Change = Callable[[dict[str, Any], list[dict[str, Any]]], object]
+
+
+def mapped(place: Path, condition: str, parts: int = 4) -> Path:
+    """The map of a network whose outputs are its first two inputs, nearly surely."""
+    network = mlp(3, 2)
+    mean = torch.tensor([1, 0, 0, 1, 0, 0, 0, 0]).double()
+    posterior = Normal(mean, torch.full_like(mean, 0.01))
+    save_posterior(place / "p.safetensors", network, posterior)
+    method = Concentration(effort=0, at_least=0.95)
+    prover = Prover(network, posterior, parse_condition(condition, 2), method, "0.95")
+    box = REGION.box(network.input_shape)
+    region = Cell(0, box.lower[0].numpy(), box.upper[0].numpy())
+    sizes = smallest_sizes(REGION, region.lower, region.upper, parts)
+    with open_store(place / "out") as store:
+        store.enter("tests")
+        Mapping(store, prover, region, sizes, Budget(60, 1000), lambda _: None).run()
+        write_map(store, question_of(prover, REGION, region, "0.95"), region)
+    return place
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mapped(tmp_path_factory.mktemp("predicted"), "class predicted")
+
+
+@pytest.fixture(scope="module")
+def either(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mapped(tmp_path_factory.mktemp("either"), EITHER)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two clauses: rows, and a disjunction."""
+    return mapped(tmp_path_factory.mktemp("several"), f"y0 >= -1 and ({EITHER})")
+
+
+def verdicts(place: Path, tmp_path: Path, change: Change | None = None) -> list[Verdict]:
+    """Of the map, or of one that was changed."""
+    folder = tmp_path / "changed"
+    shutil.copytree(place / "out", folder)
+    about = json.loads((folder / "map.json").read_text())
+    lines = [json.loads(text) for text in (folder / "cells.jsonl").read_text().splitlines()]
+    if change is not None:
+        change(about, lines)
+        (folder / "map.json").write_text(json.dumps(about))
+        (folder / "cells.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return list(check_map(folder, read_model(place / "p.safetensors")))
+
+
+def codes(place: Path, tmp_path: Path, change: Change) -> set[str]:
+    return {verdict.code for verdict in verdicts(place, tmp_path, change) if verdict.code}
+
+
+def of(status: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first line of a status."""
+    return next(line for line in lines if line["status"] == status)
+
+
+@pytest.mark.parametrize("name", ["predicted", "either", "several"])
+def test_maps_of_the_prover_are_accepted(
+    name: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = request.getfixturevalue(name)
+    found = verdicts(place, tmp_path)
+    assert {verdict.status for verdict in found} == {ACCEPT}
+    lines = [json.loads(text) for text in (place / "out" / "cells.jsonl").read_text().splitlines()]
+    assert {line["status"] for line in lines} >= {"certified", "falsified"}
+    assert run(place / "out", place / "p.safetensors", as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "cells cover the region (distance 0 to 10 km, speed 0 to 1, height 1 to 1)" in said
+    assert "distance reads 0.0 to" in said
+
+
+def set_map(**values: Any) -> Change:
+    return lambda about, _: about.update(values)
+
+
+def set_side(**values: Any) -> Change:
+    return lambda about, _: about["region"][0].update(values)
+
+
+def set_line(which: str, **values: Any) -> Change:
+    return lambda _, lines: of(which, lines).update(values)
+
+
+def drop(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del about, lines[3]
+
+
+def repeat(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del about
+    lines.append(lines[0])
+
+
+def shift_cut(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del lines
+    about["cuts"][-1][2] = float.fromhex(about["cuts"][-1][2]).__add__(2**-50).hex()
+
+
+def cut_outside(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del lines
+    about["cuts"][0][2] = (7.0).hex()
+
+
+def swap_certificates(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del about
+    certified = [line for line in lines if line["status"] == "certified" and line["class"] == 0]
+    first, second = certified[:2]
+    first["below"], second["below"] = second["below"], first["below"]
+
+
+def swap_uppers(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del about
+    first, second = [line for line in lines if line["status"] == "falsified"][:2]
+    first["above"], second["above"] = second["above"], first["above"]
+
+
+def grow_shares(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del lines
+    about["shares"]["certified"] = [0.99, 0.99]
+
+
+def other_class(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    del about
+    line = of("certified", lines)
+    line["class"] = 1 - line["class"]
+
+
+def grow_line(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """The cell itself says that it is larger than the part that was cut."""
+    del about
+    line = of("certified", lines)
+    line["high"] = [end + 0.01 for end in line["high"]]
+
+
+NOT = "malformed"
+GAPS = "cells-do-not-cover"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (drop, GAPS),
+        (repeat, "result-repeated"),
+        (shift_cut, GAPS),
+        (cut_outside, GAPS),
+        (grow_line, GAPS),
+        (swap_certificates, "cell-mismatch"),
+        (swap_uppers, "cell-mismatch"),
+        (other_class, "cell-mismatch"),
+        (grow_shares, "result-mismatch"),
+        (set_map(at_least="1"), "result-mismatch"),
+        (set_map(at_least="2"), NOT),
+        (set_map(schema="bnncert-map/9"), "unsupported"),
+        (set_map(digests={"architecture": "", "posterior": ""}), "digest-mismatch"),
+        (set_map(more=1), NOT),
+        (set_map(region=[]), NOT),
+        (set_map(condition={"text": "", "clauses": []}), NOT),
+        (set_map(condition={"text": "", "clauses": [[[7]]]}), NOT),
+        (set_side(high="11"), GAPS),
+        (set_side(low="-1/1000000000000000000"), GAPS),
+        (set_side(scale="9"), GAPS),
+        (set_side(scale="0"), NOT),
+        (set_side(high="-1"), NOT),
+        (set_side(high="1e1"), NOT),
+        (set_side(upper=(2.0).hex()), GAPS),  # then the cells are too small
+        (set_line("certified", lower=1.0), "probability-too-high"),
+        (set_line("certified", lower=0.0), "result-mismatch"),  # of its status
+        (set_line("certified", below=[]), "probability-too-high"),
+        (set_line("certified", below=[None]), "probability-too-high"),
+        (set_line("certified", below=["a", "b"]), NOT),
+        (set_line("certified", below=["nothing.safetensors"]), "unreadable"),
+        (set_line("certified", below=["../p.safetensors"]), NOT),
+        (set_line("certified", **{"class": 7}), NOT),
+        (set_line("certified", **{"class": None}), NOT),
+        (set_line("certified", lower=0.97, upper=0.96), "claim-not-a-probability"),
+        (set_line("certified", point=[1.0]), NOT),
+        (set_line("certified", low=[0.0]), NOT),
+        (set_line("certified", cell=10**6), GAPS),
+        (set_line("falsified", upper=0.0, lower=0.0), "upper-too-low"),
+        (set_line("falsified", above=None), "upper-too-low"),
+        (set_line("falsified", status="undecided"), "result-mismatch"),
+    ],
+)
+def test_changed_maps_are_not(predicted: Path, tmp_path: Path, change: Change, code: str) -> None:
+    assert code in codes(predicted, tmp_path, change)
+
+
+def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
+    def twice(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
+        about["cuts"].append(about["cuts"][0])
+
+    def joined(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
+        about["cuts"][-1][4] = about["cuts"][-1][3]  # one box for both sides
+
+    def apart(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
+        about["cuts"].append([10**6, 0, (0.5).hex(), 10**6 + 1, 10**6 + 2])
+
+    for i, (change, code) in enumerate(((twice, NOT), (joined, GAPS), (apart, GAPS))):
+        assert codes(predicted, tmp_path / str(i), change) == {code}
+
+
+def test_disjunctions_need_every_alternative_at_one_point(either: Path, tmp_path: Path) -> None:
+    def with_above(above: Callable[[list[dict[str, Any]]], Any]) -> Change:
+        def change(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+            falsified = [line for line in lines if line["status"] == "falsified"]
+            falsified[0]["above"] = above(falsified)
+
+        return change
+
+    def one(lines: list[dict[str, Any]]) -> Any:
+        return {"clause": 0, "certificates": lines[0]["above"]["certificates"][:1]}
+
+    def reordered(lines: list[dict[str, Any]]) -> Any:
+        return {"clause": 0, "certificates": lines[0]["above"]["certificates"][::-1]}
+
+    def no_clause(lines: list[dict[str, Any]]) -> Any:
+        return lines[0]["above"] | {"clause": 1}
+
+    for i, (above, code) in enumerate(((one, NOT), (reordered, "cell-mismatch"), (no_clause, NOT))):
+        assert code in codes(either, tmp_path / str(i), with_above(above))
+
+
+def test_alternatives_at_different_points_do_not_add_up(either: Path, tmp_path: Path) -> None:
+    """Each may fail somewhere while one of them holds everywhere."""
+    network, posterior = load_posterior(either / "p.safetensors")
+    lines = [json.loads(text) for text in (either / "out" / "cells.jsonl").read_text().splitlines()]
+    low, high = (torch.tensor([of("falsified", lines)[name]]).double() for name in ("low", "high"))
+    points = [low + (high - low) * torch.tensor(p).double() for p in ((0.8, 0.2, 0), (0.2, 0.8, 0))]
+    ((first,), (second,)) = parse_condition(EITHER, 2).clauses[0]
+    for i, (row, x) in enumerate(zip((first, second), points, strict=True)):
+        assert isinstance(row, Row)
+        there = half_space(explicit_box(Box.point(x)), torch.tensor(row.coefficients), -row.offset)
+        method = Concentration(effort=0, upper=True)
+        certificate = certify(Problem(network, posterior, there), method)[0].certificate
+        assert certificate is not None
+        certificate.write(either / "out" / f"own{i}.safetensors")
+    names = ["own0.safetensors", "own1.safetensors"]
+    change = set_line("falsified", above={"clause": 0, "certificates": names})
+    found = [v for v in verdicts(either, tmp_path, change) if v.code == "cell-mismatch"]
+    assert "alternatives are bounded at different points" in found[0].message
+    for name in names:
+        (either / "out" / name).unlink()
+
+
+def test_a_clause_without_a_certificate_supports_nothing(several: Path, tmp_path: Path) -> None:
+    def change(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        line = of("certified", lines)
+        line["below"] = [line["below"][0], None]
+
+    assert "probability-too-high" in codes(several, tmp_path, change)
+
+
+def test_rejected_certificates(predicted: Path, tmp_path: Path) -> None:
+    """One that does not hold, one of a mean, and one of a ball."""
+    network, posterior = load_posterior(predicted / "p.safetensors")
+    x = torch.tensor([[0.9, 0.1, 1.0]]).double()
+    robust = class_robust(ball(x, 0.01), [0], 2)
+    of_ball = certify(Problem(network, posterior, robust))[0].certificate
+    box = class_robust(explicit_box(Box(x - 0.01, x + 0.01)), [0], 2)
+    of_mean = decide(Problem(network, posterior, box))[0].certificate
+    false = certify(Problem(network, posterior, box))[0].certificate
+    assert of_ball is not None
+    assert of_mean is not None
+    assert false is not None
+    false.header["claim"]["lower"] = (1.0).hex()
+    for i, (certificate, code) in enumerate(
+        ((of_ball, "cell-mismatch"), (of_mean, "cell-mismatch"), (false, "probability-too-high"))
+    ):
+        certificate.write(predicted / "out" / "own.safetensors")
+        change = set_line("certified", below=["own.safetensors"])
+        assert code in codes(predicted, tmp_path / str(i), change)
+    (predicted / "out" / "own.safetensors").unlink()
+
+
+def test_one_output_has_no_classes(tmp_path: Path) -> None:
+    network = mlp(1, 1)
+    save_posterior(
+        tmp_path / "p.safetensors", network, Normal(torch.ones(2).double(), torch.ones(2).double())
+    )
+    model = read_model(tmp_path / "p.safetensors")
+    side = {"name": "x", "unit": "", "low": "0", "high": "1", "center": "0", "scale": "1"}
+    about = {
+        "schema": "bnncert-map/1",
+        "digests": {"architecture": model.architecture_digest, "posterior": model.posterior_digest},
+        "at_least": "0.95",
+        "condition": {"text": "class predicted", "clauses": [[["predicted"]]]},
+        "region": [side | {"lower": (0.0).hex(), "upper": (1.0).hex()}],
+        "cuts": [],
+        "shares": {name: [0.0, 1.0] for name in ("certified", "falsified", "undecided")},
+    }
+    (tmp_path / "map.json").write_text(json.dumps(about))
+    (tmp_path / "cells.jsonl").write_text("")
+    assert [verdict.code for verdict in check_map(tmp_path, model)] == [NOT]
+    (tmp_path / "map.json").write_text("no JSON")
+    assert [verdict.code for verdict in check_map(tmp_path, model)] == ["unreadable"]

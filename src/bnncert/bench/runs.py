@@ -1,0 +1,186 @@
+"""Runs: every entrant on every instance, one line an answer, resumed where they stopped.
+
+    answers.jsonl                        one line an entrant and instance
+    certificates/TOOL/INSTANCE.safetensors
+
+A line is written when the answer is known and, where it has a certificate, that is checked. Answers
+to an instance that has changed since are asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from bnncert.bench.entrants import Entrant
+from bnncert.bench.suite import Instance
+from bnncert.bench.verdicts import Verdict, verdict_on
+from bnncert.bench.workers import DiedError, TooLongError, Worker
+from bnncert.errors import InputError
+
+ANSWERS, CERTIFICATES = "answers.jsonl", "certificates"
+CHECK_SECONDS = 300.0  # for the checker, which no tool pays for
+ANSWERED, REFUSED, TIMEOUT, ERROR = "answered", "refused", "timeout", "error"
+LONGEST = 300  # characters of a reason
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tool said of an instance, and what the checker said of that.
+
+    certified: False of statistics. Of what was not answered the interval is [0, 1].
+    """
+
+    tool: str
+    instance: str
+    digest: str
+    status: str
+    seconds: float
+    lower: float = 0.0
+    upper: float = 1.0
+    reason: str = ""
+    certified: bool = True
+    certificate: str | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.tool, self.instance, self.digest
+
+
+def run(
+    folder: Path,
+    instances: Sequence[Instance],
+    entrants: Sequence[Entrant],
+    workers: int,
+    on_answer: Callable[[Answer], None] = lambda _: None,
+) -> None:
+    """Ask whoever has not answered yet, one entrant after the other, with so many workers."""
+    done = {answer.key for answer in read_answers(folder)}
+    asked = [
+        (entrant, instance)
+        for entrant in entrants
+        for instance in instances
+        if (entrant.name, instance.name, instance.digest) not in done
+    ]
+    crew = _Crew(max(1, (os.cpu_count() or 1) // workers))
+    pool = ThreadPoolExecutor(workers)
+    try:
+        with _appending(folder / ANSWERS) as file:
+            futures = [pool.submit(_answer, folder, *pair, crew) for pair in asked]
+            for future in as_completed(futures):
+                answer = future.result()
+                _append(file, answer)
+                on_answer(answer)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        crew.close()
+
+
+def read_answers(folder: Path) -> list[Answer]:
+    """Every answer in the folder, the first of each entrant and instance as they were then.
+
+    What was being written when a run was ended is no line.
+    """
+    path = folder / ANSWERS
+    found: dict[tuple[str, str, str], Answer] = {}
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = json.loads(line)
+            verdict = fields.pop("verdict")
+            answer = Answer(**fields, verdict=Verdict(**verdict) if verdict else None)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(
+                f"line {number} of {str(path)!r} is no answer ({error}); take it out, or run anew "
+                "in another folder"
+            ) from error
+        found.setdefault(answer.key, answer)
+    return list(found.values())
+
+
+def current(answers: Sequence[Answer], instances: Sequence[Instance]) -> list[Answer]:
+    """The answers to the instances as they are now."""
+    known = {instance.name: instance.digest for instance in instances}
+    return [answer for answer in answers if known.get(answer.instance) == answer.digest]
+
+
+class _Crew:
+    """A worker for each thread."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._own = threading.local()
+        self._all: list[Worker] = []
+
+    def worker(self) -> Worker:
+        if not hasattr(self._own, "worker"):
+            self._own.worker = Worker(self._threads)
+            self._all.append(self._own.worker)
+        found: Worker = self._own.worker
+        return found
+
+    def close(self) -> None:
+        for worker in self._all:
+            worker.close()
+
+
+def _answer(folder: Path, entrant: Entrant, instance: Instance, crew: _Crew) -> Answer:
+    """One answer, with the checker's verdict on its certificate."""
+    worker = crew.worker()
+    entrant.prepare(worker)
+    path = f"{CERTIFICATES}/{entrant.name}/{instance.name}.safetensors"
+    known = Answer(
+        entrant.name, instance.name, instance.digest, ANSWERED, 0.0, certified=entrant.certified
+    )
+    started = time.perf_counter()
+    try:
+        claim = entrant.ask(instance, folder / path, worker)
+    except (InputError, TooLongError, DiedError) as error:
+        status = {InputError: REFUSED, TooLongError: TIMEOUT, DiedError: ERROR}[type(error)]
+        seconds = time.perf_counter() - started
+        return replace(known, status=status, seconds=seconds, reason=str(error)[:LONGEST])
+    known = replace(
+        known,
+        seconds=time.perf_counter() - started,
+        lower=claim.lower,
+        upper=claim.upper,
+        certificate=path if claim.certificate else None,
+    )
+    if not claim.certificate:
+        return known
+    return replace(known, verdict=_verdict(folder / path, instance, worker))
+
+
+def _verdict(certificate: Path, instance: Instance, worker: Worker) -> Verdict:
+    try:
+        found: Verdict = worker.call(verdict_on, certificate, instance.path, seconds=CHECK_SECONDS)
+    except TooLongError:
+        return Verdict(False, reason=f"not checked within {CHECK_SECONDS:g} s")
+    except (DiedError, InputError) as error:
+        return Verdict(False, reason=str(error)[:LONGEST])
+    return found
+
+
+def _appending(path: Path) -> IO[bytes]:
+    """The file to append lines to; half a line, of a run that was ended, is taken off first."""
+    file = path.open("ab+")
+    file.seek(0)
+    content = file.read()
+    file.truncate(content.rfind(b"\n") + 1)
+    return file
+
+
+def _append(file: IO[bytes], answer: Answer) -> None:
+    file.write((json.dumps(asdict(answer), allow_nan=False) + "\n").encode())
+    file.flush()
+    os.fsync(file.fileno())
