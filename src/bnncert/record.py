@@ -48,9 +48,12 @@ def about_data(
     radii = question.eps
     if not radii and data.eps is not None and not searched:
         radii = tuple(data.eps[list(indices)].tolist())
+    region = Around(question.norm, tuple(sorted({*radii})), question.clip_of(data.image))
+    if question.eps_file is not None:  # every certificate has the ends of its box
+        region = Around("box")
     return manifest.Question(
         subjects=tuple(subjects),
-        region=Around(question.norm, tuple(sorted({*radii})), question.clip_of(data.image)),
+        region=region,
         condition=condition_asked(question),
         quantity=quantity,
         at_least=None if at_least is None else str(at_least),
