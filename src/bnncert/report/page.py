@@ -23,7 +23,7 @@ from bnncert.errors import InputError
 from bnncert.evidence.predictive import MEAN
 from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
-from bnncert.report.cross_section import REACH, SIDE, unit
+from bnncert.report.cross_section import FARTHER, REACH, SIDE, unit
 from bnncert.report.entries import (
     HALF_WIDTHS,
     VERDICTS,
@@ -332,7 +332,18 @@ def _caption(entry: Entry, unit: str | None) -> str:
         f"{name} {_wrong_at(at, unit)}"
         for name, at in zip(points, entry.section.wrong_at, strict=False)
     )
-    return f"{ways}. {_marked(entry)}"
+    least, last = entry.section.margins
+    falls = (
+        f"The smallest margin on the clean input is {least:.3g} at the centre and {last:.3g} at "
+        f"{REACH:g} {unit} along it"
+    )
+    if entry.section.wrong_at[0] is None:
+        beyond = entry.section.beyond
+        found = f"at about {beyond:.3g}" if beyond else f"up to {REACH * FARTHER[-1]:.4g}"
+        falls += (
+            f"; the first wrong network was met {found}" if beyond else f"; none is wrong {found}"
+        )
+    return f"{ways}. {falls}. {_marked(entry)}"
 
 
 def _wrong_at(distance: float | None, unit: str) -> str:
@@ -347,9 +358,7 @@ def _marked(entry: Entry) -> str:
     if entry.facts["kind of evidence"] == "boxes":
         boxed = entry.section is not None and entry.section.boxed
         return "Marked: inside the proved boxes." if boxed else "No proved box meets it."
-    return (
-        "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
-    )
+    return "The evidence bounds all weights together, so no part of the plane is marked as proved."
 
 
 def _fitting(figures: Sequence[object], room: int) -> list[object]:
