@@ -66,6 +66,8 @@ def best_row(
     low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
     span = max(high - low, 2 * apart, 1e-200)
     step = 2.0 ** math.ceil(math.log2(span / (ready.size - 8)))
+    if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
+        low = high - (ready.size - 8) * step
     choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
     laws, lost = spread(place, found.mass, step, ready.size)
     beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
