@@ -35,6 +35,7 @@ from bnncert.report.entries import (
     read_verdicts,
 )
 from bnncert.report.html import policy, shipped, template
+from bnncert.report.inputs import inputs_at_hand
 from bnncert.report.pictures import data_uri, shrink
 from bnncert.report.statement import name_of, particulars, statement
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
@@ -90,7 +91,7 @@ def write_report(
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--out {str(path)!r} must be a file in a folder that exists")
     manifest = _named(read_manifest(folder), names)
-    called = _called(manifest, names)
+    called = _called(manifest, names, folder)
     verdicts = read_verdicts(folder, results)
     pairs = [(result, verdicts[i] if verdicts else None) for i, result in enumerate(results)]
     shown = [(result, verdict) for result, verdict in pairs if eps in (None, result.eps)]
@@ -132,7 +133,7 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
     return kept
 
 
-def _called(manifest: Manifest | None, names: Path | None) -> Called:
+def _called(manifest: Manifest | None, names: Path | None, folder: Path) -> Called:
     """Of a file, else of the manifest."""
     if manifest is not None:
         asked = manifest.question
@@ -140,7 +141,8 @@ def _called(manifest: Manifest | None, names: Path | None) -> Called:
         if isinstance(asked.condition, OutputWithin) and manifest.outputs:
             bounded = manifest.outputs[asked.condition.output]
         boxed = asked.region.norm == "box"
-        return Called(manifest.features, manifest.outputs, boxed, bounded)
+        there = inputs_at_hand(manifest, folder)
+        return Called(manifest.features, manifest.outputs, boxed, bounded, there)
     given = Names() if names is None else read_names(names)
     return Called(given.features, given.outputs)
 
