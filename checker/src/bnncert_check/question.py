@@ -71,9 +71,10 @@ class Question:
 
     def describe(self) -> str:
         """In words, so that a reader sees what was certified."""
-        return f"{self._condition()} on {self.region.describe()}"
+        return f"{self.condition} on {self.region.describe()}"
 
-    def _condition(self) -> str:
+    @property
+    def condition(self) -> str:
         if self.duel is None:
             return f"{len(self.rows)} output rows positive"
         label, rivals = self.duel
