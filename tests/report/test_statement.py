@@ -308,3 +308,20 @@ def test_a_data_set_shows_the_inputs_that_prove_nothing(run: Run, tmp_path: Path
     asked = ["certify", tmp_path / "p.safetensors", "--inputs", "digits", "--select", "0:3"]
     assert run(*asked, "--eps", 0.5, "--out", tmp_path / "out")[0] == 0
     assert written(tmp_path / "out").tags["img"] == 3
+
+
+def test_a_property_about_some_rivals_is_accepted(run: Run, tmp_path: Path) -> None:
+    """Lines have words for all rivals and for one; of some of them they name no class."""
+    network = mlp(2, 4)
+    mean = gaussian(network.size, generator=torch.Generator().manual_seed(0))
+    save_posterior(tmp_path / "four.safetensors", network, Normal(mean, mean.abs() / 100))
+    text = "".join(f"(declare-const X_{i} Real)\n" for i in range(2))
+    text += "".join(f"(declare-const Y_{j} Real)\n" for j in range(4))
+    text += "".join(f"(assert (>= X_{i} 0.4))\n(assert (<= X_{i} 0.5))\n" for i in range(2))
+    first = int(network.forward(mean, torch.full((1, 2), 0.45).double()).argmax())
+    rivals = [j for j in range(4) if j != first][:2]
+    text += f"(assert (or {' '.join(f'(and (>= Y_{j} Y_{first}))' for j in rivals)}))\n"
+    (tmp_path / "some.vnnlib").write_text(text)
+    asked = ["certify", tmp_path / "four.safetensors", "--vnnlib", tmp_path / "some.vnnlib"]
+    assert run(*asked, "--upper", "--out", tmp_path / "some")[0] == 0
+    assert run("check", tmp_path / "some", "--posterior", tmp_path / "four.safetensors")[0] == 0

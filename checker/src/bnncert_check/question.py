@@ -39,7 +39,11 @@ class Question:
 
     @property
     def label(self) -> int | None:
-        return self.duel and self.duel[0]
+        """The class that comes before all others, or before the one that is asked about; lines
+        have no words for some of several."""
+        if self.duel is None or not (self.against_all or len(self.rows) == 1):
+            return None
+        return self.duel[0]
 
     @property
     def against_all(self) -> bool:
