@@ -23,6 +23,7 @@ from bnncert import (
     half_space,
     load_posterior,
     mlp,
+    read_certificate,
     save_posterior,
 )
 from bnncert.data.regions import Dimension, OperatingRegion
@@ -269,6 +270,27 @@ def test_changed_maps_are_not(predicted: Path, tmp_path: Path, change: Change, c
     assert code in codes(predicted, tmp_path, change)
 
 
+def test_failures_add_up(several: Path, either: Path, tmp_path: Path) -> None:
+    """Of clauses those of lower bounds, of alternatives the upper bounds; the best of them is not
+    enough."""
+
+    def ends(place: Path, paths: list[str], name: str) -> list[float]:
+        return [read_certificate(place / "out" / path).claim[name] for path in paths]
+
+    def lower(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        line = of("certified", lines)
+        line["lower"] = min(ends(several, line["below"], "lower"))
+
+    def upper(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            if line["status"] == "falsified":
+                line["upper"] = max(ends(either, line["above"]["certificates"], "upper"))
+                line["lower"] = 0.0
+
+    assert codes(several, tmp_path / "lower", lower) >= {"probability-too-high"}
+    assert codes(either, tmp_path / "upper", upper) >= {"upper-too-low"}
+
+
 def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
     def twice(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
         about["cuts"].append(about["cuts"][0])
@@ -281,6 +303,8 @@ def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
 
     for i, (change, code) in enumerate(((twice, NOT), (joined, GAPS), (apart, GAPS))):
         assert codes(predicted, tmp_path / str(i), change) == {code}
+    (found,) = verdicts(predicted, tmp_path / "outside", cut_outside)
+    assert found.message == "box 0 is cut outside of itself"
 
 
 def test_disjunctions_need_every_alternative_at_one_point(either: Path, tmp_path: Path) -> None:
