@@ -304,7 +304,7 @@ def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
     for i, (change, code) in enumerate(((twice, NOT), (joined, GAPS), (apart, GAPS))):
         assert codes(predicted, tmp_path / str(i), change) == {code}
     (found,) = verdicts(predicted, tmp_path / "outside", cut_outside)
-    assert found.message == "box 0 is cut outside of itself"
+    assert found.message == "box 0 is not cut in its inside"
 
 
 def test_disjunctions_need_every_alternative_at_one_point(either: Path, tmp_path: Path) -> None:
