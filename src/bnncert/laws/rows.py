@@ -63,6 +63,8 @@ def best_row(
     mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
     start = left + options[len(options) // 2].most
     low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
+    if not math.isfinite(high - low):  # numbers that laws are not for: nothing is said
+        return 1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), options[0]
     step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
     choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
     laws, lost = spread(place, found.mass, step, ready.size)
