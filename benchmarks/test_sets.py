@@ -20,10 +20,8 @@ from paper import EPS
 
 PAPER = ("1x128", "1x256", "1x512"), ("2x50",), ("2x256", "2x150")
 ZOO = {
-    "mnist-mlp-robust": (0.05, 0.1),
-    "mnist-mlp-robust-kl1": (0.05, 0.1),
-    "mnist-cnn-robust": (0.05, 0.1),
-    "mnist-cnn-robust-03": (0.3,),
+    "mnist-mlp-robust": (0.025, 0.05),
+    "mnist-mlp-robust-kl1": (0.025, 0.05),
 }
 # Quick methods first: what a run does not reach has their bounds at least. The time limit is for a
 # chunk as a whole, times its inputs, and an interrupt waits for it.

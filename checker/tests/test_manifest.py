@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,8 @@ MISMATCHES: dict[str, tuple[str, Change]] = {
     ),
     "another half-space": ("half-space", condition(kind="half-space", normal=[2.0], bound=0.0)),
     "another bound": ("half-space", condition(kind="half-space", normal=[1.0], bound=9.0)),
+    "a condition that is words alone": ("class", condition(kind="text", text="always safe")),
+    "a region of which nothing shows that it is covered": ("box", region(lower=[0.0, 0.0])),
 }
 
 
@@ -218,6 +221,26 @@ def test_what_is_no_json_is_not_checked(text: str, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "class")
     (folder / "manifest.json").write_text(text)
     assert run(folder, tmp_path / "p.safetensors", as_json=True) == 2
+
+
+def test_lines_beside_a_manifest_are_not_those_of_old_folders(tmp_path: Path) -> None:
+    """Whose status `certified` says no more than a lower bound above 0."""
+    folder = folder_of(tmp_path, "class")
+    edit(folder, asked(at_least="1"))
+    model, lines = read_model(tmp_path / "p.safetensors"), read_results(folder)
+    for line in lines:
+        line |= {"at_least": "1", "status": "certified", "answer": "unknown"}
+    assert {v.code for v in check_results(folder, lines, model)} == {"malformed"}
+
+
+def test_thresholds_are_said_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, exact = folder_of(tmp_path, "class"), "0.94999999999999999999999"
+    edit(folder, asked(at_least=exact))
+    lines = [line | {"at_least": exact} for line in read_results(folder)]
+    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert f"P_safe >= {Fraction(exact)} is proved of" in said(folder, capsys)
 
 
 def test_lines_without_results_have_no_label(tmp_path: Path) -> None:
@@ -338,11 +361,3 @@ OTHER_MAPS: dict[str, Change] = {
 @pytest.mark.parametrize("name", OTHER_MAPS)
 def test_a_map_of_another_question_is_refused(name: str, mapped: Path, tmp_path: Path) -> None:
     assert of_map(mapped, tmp_path / "other", OTHER_MAPS[name]) == "manifest-mismatch"
-
-
-def test_a_condition_as_text_is_repeated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = folder_of(tmp_path, "class")
-    edit(folder, condition(kind="text", text="class 0"))
-    assert "asks 'class 0', norm linf" in said(folder, capsys)

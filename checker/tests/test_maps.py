@@ -23,6 +23,7 @@ from bnncert import (
     half_space,
     load_posterior,
     mlp,
+    read_certificate,
     save_posterior,
 )
 from bnncert.data.regions import Dimension, OperatingRegion
@@ -33,10 +34,15 @@ from bnncert.map.proving import Prover
 from bnncert.map.run import Budget, Mapping, smallest_sizes
 from bnncert.map.store import open_store
 from bnncert.methods import Concentration
-from bnncert.posteriors import Normal
-from bnncert_check import ACCEPT, Verdict, read_model
+from bnncert.posteriors import Empirical, Normal, Uniform
+from bnncert.posteriors.base import Posterior
+from bnncert.posteriors.gaussian import Mixture
+from bnncert_check import ACCEPT, CannotCheck, Verdict, read_model
 from bnncert_check.__main__ import run
-from bnncert_check.maps import check_map
+from bnncert_check.conditions import in_words, require_predicted
+from bnncert_check.maps import _shown, check_map
+from bnncert_check.model import Model
+from bnncert_check.verdict import Rejected
 
 REGION = OperatingRegion(
     (
@@ -155,6 +161,26 @@ def cut_outside(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     about["cuts"][0][2] = (7.0).hex()
 
 
+def cut_again(dimension: int, at: float) -> Change:
+    """The first certified cell, which is doubled."""
+
+    def change(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        line, above = of("certified", lines), 1 + max(cut[4] for cut in about["cuts"])
+        about["cuts"].append([line["cell"], dimension, at.hex(), above, above + 1])
+        lines.append(line | {"cell": above + 1})
+        line["cell"] = above
+        about["shares"] = {name: [0.0, 1.0] for name in about["shares"]}
+
+    return change
+
+
+def cut_at_an_end(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    cut_again(0, of("certified", lines)["low"][0])(about, lines)
+
+
+cut_a_side_of_length_0 = cut_again(2, 1.0)
+
+
 def swap_certificates(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     del about
     certified = [line for line in lines if line["status"] == "certified" and line["class"] == 0]
@@ -197,10 +223,12 @@ GAPS = "cells-do-not-cover"
         (repeat, "result-repeated"),
         (shift_cut, GAPS),
         (cut_outside, GAPS),
+        (cut_at_an_end, GAPS),
+        (cut_a_side_of_length_0, GAPS),
         (grow_line, GAPS),
         (swap_certificates, "cell-mismatch"),
         (swap_uppers, "cell-mismatch"),
-        (other_class, "cell-mismatch"),
+        (other_class, "result-mismatch"),
         (grow_shares, "result-mismatch"),
         (set_map(at_least="1"), "result-mismatch"),
         (set_map(at_least="2"), NOT),
@@ -215,6 +243,9 @@ GAPS = "cells-do-not-cover"
         (set_side(scale="9"), GAPS),
         (set_side(scale="0"), NOT),
         (set_side(high="-1"), NOT),
+        (set_side(high="1/1000000"), GAPS),  # shares would be those of other places
+        (set_side(low="1/1000000"), GAPS),
+        (set_side(name="speed"), NOT),  # as another side
         (set_side(high="1e1"), NOT),
         (set_side(upper=(2.0).hex()), GAPS),  # then the cells are too small
         (set_line("certified", lower=1.0), "probability-too-high"),
@@ -239,6 +270,27 @@ def test_changed_maps_are_not(predicted: Path, tmp_path: Path, change: Change, c
     assert code in codes(predicted, tmp_path, change)
 
 
+def test_failures_add_up(several: Path, either: Path, tmp_path: Path) -> None:
+    """Of clauses those of lower bounds, of alternatives the upper bounds; the best of them is not
+    enough."""
+
+    def ends(place: Path, paths: list[str], name: str) -> list[float]:
+        return [read_certificate(place / "out" / path).claim[name] for path in paths]
+
+    def lower(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        line = of("certified", lines)
+        line["lower"] = min(ends(several, line["below"], "lower"))
+
+    def upper(_: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            if line["status"] == "falsified":
+                line["upper"] = max(ends(either, line["above"]["certificates"], "upper"))
+                line["lower"] = 0.0
+
+    assert codes(several, tmp_path / "lower", lower) >= {"probability-too-high"}
+    assert codes(either, tmp_path / "upper", upper) >= {"upper-too-low"}
+
+
 def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
     def twice(about: dict[str, Any], _: list[dict[str, Any]]) -> None:
         about["cuts"].append(about["cuts"][0])
@@ -251,6 +303,8 @@ def test_trees_that_are_none(predicted: Path, tmp_path: Path) -> None:
 
     for i, (change, code) in enumerate(((twice, NOT), (joined, GAPS), (apart, GAPS))):
         assert codes(predicted, tmp_path / str(i), change) == {code}
+    (found,) = verdicts(predicted, tmp_path / "outside", cut_outside)
+    assert found.message == "box 0 is not cut in its inside"
 
 
 def test_disjunctions_need_every_alternative_at_one_point(either: Path, tmp_path: Path) -> None:
@@ -347,3 +401,96 @@ def test_one_output_has_no_classes(tmp_path: Path) -> None:
     assert [verdict.code for verdict in check_map(tmp_path, model)] == [NOT]
     (tmp_path / "map.json").write_text("no JSON")
     assert [verdict.code for verdict in check_map(tmp_path, model)] == ["unreadable"]
+
+
+def test_falsified_is_the_class_of_the_centre(predicted: Path, tmp_path: Path) -> None:
+    """Of any other class it is always said with a right."""
+    network, posterior = load_posterior(predicted / "p.safetensors")
+    lines = [
+        json.loads(text) for text in (predicted / "out" / "cells.jsonl").read_text().splitlines()
+    ]
+    line = of("certified", lines)
+    box = explicit_box(Box(*(torch.tensor([line[end]]).double() for end in ("low", "high"))))
+    other = 1 - line["class"]
+    found = certify(
+        Problem(network, posterior, class_robust(box, [other], 2)), Concentration(0, upper=True)
+    )[0]
+    assert found.certificate is not None
+    found.certificate.write(predicted / "out" / "own.safetensors")
+    above = {"clause": 0, "certificates": ["own.safetensors"]}
+    claim = {"class": other, "status": "falsified", "lower": 0.0, "upper": found.upper}
+    change = set_line("certified", **claim, below=[], above=above)
+    (said,) = (v for v in verdicts(predicted, tmp_path, change) if v.code == "result-mismatch")
+    assert "not what the posterior's centre gives the middle" in said.message
+    (predicted / "out" / "own.safetensors").unlink()
+
+
+def test_no_class_where_the_condition_names_none(either: Path, tmp_path: Path) -> None:
+    assert NOT in codes(either, tmp_path, set_line("certified", **{"class": 0}))
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "decisions.jsonl", "radii.jsonl"])
+def test_nothing_unchecked_stands_beside_a_map(name: str, predicted: Path, tmp_path: Path) -> None:
+    def change(*_: object) -> None:
+        (tmp_path / "changed" / name).write_text("{}")
+
+    (said,) = verdicts(predicted, tmp_path, change)
+    assert (said.code, f"both map.json and {name}" in said.message) == (NOT, True)
+
+
+def test_words_are_those_of_the_clauses(several: Path, tmp_path: Path) -> None:
+    def renamed(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        about["condition"]["text"] = "always safe"
+        about["at_least"] = "0.9500000000000000000001"
+        del lines
+
+    said = verdicts(several, tmp_path, renamed)[-1].message
+    assert "condition: y0 > -1 and (class 0 or -8*y0 + 8*y1 > 1) (called 'always safe')" in said
+    assert f"P_safe >= {Fraction('0.9500000000000000000001')}: " in said
+
+
+def test_conditions_in_words() -> None:
+    first, second = ((1.0, -0.5), 2.0), ((0.0, 0.0), 0.25)
+    either = (((first, second), (None,)),)
+    assert in_words(either, 2) == "(y0 + -0.5*y1 > -2 and 0 > -0.25) or class predicted"
+    assert in_words((((first, second),),), 2) == "y0 + -0.5*y1 > -2 and 0 > -0.25"
+    assert in_words((((((1.0,), -0.5),),),), 1) == "y0 > 0.5"
+
+
+SHARES = [("certified", "0.999999"), ("falsified", "1.000000"), ("undecided", "1.000000")]
+
+
+@pytest.mark.parametrize(("status", "shown"), SHARES)
+def test_shares_are_rounded_to_the_safe_side(status: str, shown: str) -> None:
+    assert _shown(status, 1 - Fraction(1, 10**9)) == shown
+
+
+def centers(posterior: Posterior, path: Path) -> Model:
+    save_posterior(path, mlp(1, 2), posterior)
+    return read_model(path)
+
+
+def test_the_centre_is_that_of_each_family(tmp_path: Path) -> None:
+    """Outputs x and 0, or 0 and x: the class at 1 is the one that the centre prefers."""
+    zero, one = torch.tensor([1, 0, 0, 0]).double(), torch.tensor([0, 1, 0, 0]).double()
+    small = torch.full_like(zero, 0.1)
+    samples = torch.stack([zero, one, 1.25 * one, one])
+    ends = ((1.0,), (1.0,))
+    for posterior, label in (
+        (Mixture((0.25, 0.75), (Normal(zero, small), Normal(one, small))), 1),
+        (Uniform(zero - small, zero + small), 0),
+        (Empirical(samples), 1),
+    ):
+        model = centers(posterior, tmp_path / "p.safetensors")
+        require_predicted(label, ends, model)
+        with pytest.raises(Rejected, match=f"class: {1 - label} is not"):
+            require_predicted(1 - label, ends, model)
+        for either in (0, 1):  # at 0 they tie
+            require_predicted(either, ((-1.0,), (1.0,)), model)
+
+
+def test_a_class_that_cannot_be_computed(tmp_path: Path) -> None:
+    huge = torch.tensor([1, -1, 0, 0]).double() * 2.0**499
+    model = centers(Normal(huge, torch.ones_like(huge)), tmp_path / "p.safetensors")
+    with pytest.raises(CannotCheck, match="not finite"):
+        require_predicted(0, ((1e300,), (1e300,)), model)

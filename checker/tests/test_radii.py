@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from bnncert import Problem, ball, class_robust, mlp, save_posterior
+from bnncert import (
+    Box,
+    Problem,
+    ball,
+    certify,
+    class_robust,
+    decide,
+    explicit_box,
+    load_posterior,
+    mlp,
+    save_posterior,
+)
 from bnncert.methods import Concentration
 from bnncert.posteriors import Normal
 from bnncert.radius import Search, certified_radii
@@ -48,7 +59,10 @@ def test_radii_of_the_prover_are_accepted(folder: Path, capsys: pytest.CaptureFi
     assert all(line["certified"] < line["falsified"] for line in lines)
     assert run(folder / "out", folder / "p.safetensors", as_json=False) == 0
     said = f"P_safe >= 0.6 up to {lines[1]['certified']!r}, not from {lines[1]['falsified']!r}"
-    assert f"radii.jsonl:2  input 1: {said}" in capsys.readouterr().out
+    assert (
+        f"radii.jsonl:2  input 1: {said}: class 1 before every other, linf ball"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,6 +104,34 @@ def test_both_ends_are_of_one_input(folder: Path) -> None:
     (found,) = check_radii(folder / "out", [lines[0] | {"falsified": 77.0}], accepted)
     assert found.code == "radius-not-proved"
     assert "different questions" in found.message
+
+
+def test_boxes_have_no_radius(tmp_path: Path) -> None:
+    """Of two boxes the wider one need not contain the other."""
+    network = mlp(2, 2)
+    mean = torch.tensor([1, 0, 0, 1, 0, 0]).double()
+    posterior = Normal(mean, torch.full_like(mean, 0.01))
+    x = torch.tensor([[1.0, 0.0]]).double()
+    long = explicit_box(Box(x - torch.tensor([0.1, 0.0]), x + torch.tensor([0.1, 0.0])), x)
+    problem = Problem(network, posterior, class_robust(long, [0], 2))
+    certify(problem, Concentration(effort=0), at_least=Decimal("0.6")).save(tmp_path / "out")
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    (row,) = read_results(tmp_path / "out")
+    line = {"index": 0, "label": 0, "at_least": "0.6", "certified": row["eps"], "falsified": None}
+    (found,) = verdicts(tmp_path, [line])
+    assert (found.code, "has a box" in found.message) == ("radius-not-proved", True)
+
+
+def test_means_prove_no_radius(folder: Path, tmp_path: Path) -> None:
+    network, posterior = load_posterior(folder / "p.safetensors")
+    x = torch.tensor([[1.0, 0.0]]).double()
+    problem = Problem(network, posterior, class_robust(ball(x, 0.01), [0], 2))
+    decide(problem).save(tmp_path / "out")
+    (row,) = read_results(tmp_path / "out")
+    line = {"index": 0, "label": 0, "at_least": "0.6", "certified": 0.01, "falsified": None}
+    assert row["lower"] > 0.6
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    assert [found.code for found in verdicts(tmp_path, [line])] == ["radius-not-proved"]
 
 
 def test_a_certificate_that_is_not_accepted_proves_no_radius(folder: Path) -> None:

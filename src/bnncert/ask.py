@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 
 from bnncert.data import Dataset, inputs_for, seen_by
+from bnncert.data.regions import load_radii
 from bnncert.errors import InputError, closest
 from bnncert.methods import METHODS, Method
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification, ball, class_robust, output_interval
+from bnncert.model.specification import (
+    Specification,
+    ball,
+    box_around,
+    class_robust,
+    output_interval,
+)
 from bnncert.posteriors.base import Posterior
 from bnncert.question import Question, require_kind, selection
 
@@ -42,6 +49,8 @@ def ask(question: Question, network: Network, posterior: Posterior) -> Asked:
     x, y = data.x[indices], labels_of(data, indices)
     if question.eps:
         x, y, eps = repeated(question, x, y)
+    elif question.eps_file is not None:
+        eps = torch.zeros(len(x), dtype=torch.float64)  # those of coordinates are read from it
     elif data.eps is None:
         raise InputError(
             "no radius is given; add --eps, or an array 'eps' to the .npz of the inputs"
@@ -101,16 +110,19 @@ def _targets_of(y: Tensor, output: int, outputs: int, name: str) -> Tensor:
 def specification(
     question: Question, network: Network, x: Tensor, y: Tensor, eps: Tensor, image: bool
 ) -> Specification:
-    """Regions of radius eps [n] around inputs x [n, ...], which take the network's shape, and the
-    condition: class robustness from labels y [n], or with a tolerance a regression interval around
-    targets."""
+    """Regions of radius eps [n], or of the radii of a file, around inputs x [n, ...], which take
+    the network's shape, and the condition: class robustness from labels y [n], or with a tolerance
+    a regression interval around targets."""
     if x[0].numel() != math.prod(network.input_shape):
         raise InputError(
             f"inputs have shape {tuple(x.shape[1:])}, the network takes {network.input_shape}; "
             "give matching inputs"
         )
     shaped = x.reshape(len(x), *network.input_shape)
-    region = ball(shaped, eps, question.norm, question.clip_of(image))
+    clip = question.clip_of(image)
+    region = ball(shaped, eps, question.norm, clip)
+    if question.eps_file is not None:
+        region = box_around(shaped, load_radii(question.eps_file, network.input_shape), clip)
     if question.tolerance is not None:
         ends = (y.double() - question.tolerance, y.double() + question.tolerance)
         return output_interval(region, *ends, network.outputs, _output(question, network))

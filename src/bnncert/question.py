@@ -65,6 +65,12 @@ class Question:
         kinds=(list, int, float),
         from_text=radii,
     )
+    eps_file: str | None = option(
+        None,
+        "A radius for every coordinate instead: eps in an .npz of an input's shape, or of the "
+        "[[dimension]] tables or rows of a .toml or .csv.",
+        kinds=(str,),
+    )
     norm: str = option("linf", "linf, l2 or l1.", kinds=(str,))
     clip: tuple[float, float] | bool = option(
         True, "Intersect the region with [LO, HI]; images: 0 1 by default.", kinds=(list, bool)
@@ -83,6 +89,11 @@ class Question:
             raise InputError(f"eps is {wrong[0]}; give a finite radius of at least 0")
         if len(set(self.eps)) < len(self.eps):
             raise InputError(f"eps {list(self.eps)} names a radius twice; give each once")
+        if self.eps_file is not None and (self.eps or self.norm != "linf"):
+            raise InputError(
+                "--eps-file has a radius for every coordinate, and the region is a box; leave out "
+                "--eps and --norm"
+            )
         if self.norm not in NORMS:
             raise InputError(f"norm {self.norm!r} is not known; choose {', '.join(NORMS)}")
         if isinstance(self.clip, tuple) and not self.clip[0] <= self.clip[1]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from bnncert.data import Dataset, named
 from bnncert.data.names import Names, names_of, read_names
 from bnncert.errors import InputError
-from bnncert.files.digest import digest
 from bnncert.importers import Query
 from bnncert.methods import Method
 from bnncert.model.network import Network
@@ -48,9 +47,12 @@ def about_data(
     radii = question.eps
     if not radii and data.eps is not None and not searched:
         radii = tuple(data.eps[list(indices)].tolist())
+    region = Around(question.norm, tuple(sorted({*radii})), question.clip_of(data.image))
+    if question.eps_file is not None:  # every certificate has the ends of its box
+        region = Around("box")
     return manifest.Question(
         subjects=tuple(subjects),
-        region=Around(question.norm, tuple(sorted({*radii})), question.clip_of(data.image)),
+        region=region,
         condition=condition_asked(question),
         quantity=quantity,
         at_least=None if at_least is None else str(at_least),
@@ -62,8 +64,7 @@ def _inputs(question: Question, data: Dataset, count: int) -> Inputs:
     """The data, by the bytes of its file or the numbers of a data set, and how many of it."""
     if not named(question.inputs):
         return Inputs(manifest.file_source(Path(question.inputs)), question.select, count)
-    numbers = digest("data", [data.x] if data.y is None else [data.x, data.y])
-    return Inputs(Source(question.inputs, numbers, is_file=False), question.select, count)
+    return Inputs(Source(question.inputs, data.digest, is_file=False), question.select, count)
 
 
 def about_region(

@@ -297,3 +297,38 @@ def test_branch_and_bound_from_the_command_line(
     for one, two in zip(*bounds, strict=True):
         assert one["lower"] - 1e-9 <= two["lower"] <= two["upper"] <= one["upper"] + 1e-9
     assert sum(two["lower"] - one["lower"] for one, two in zip(*bounds, strict=True)) > 0
+
+
+def test_a_radius_for_every_coordinate(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    """The box x ± r, clipped, which the checker accepts with its manifest."""
+    radii = tmp_path / "radii.csv"
+    radii.write_text("name,eps,scale\na,0.01,\nb,1,100\nc,0,\nd,0.5,\n")
+    out = tmp_path / "boxes"
+    asked = ("certify", files["p"], "--inputs", files["x"], "--select", "0:3")
+    code, said, _ = run(*asked, "--eps-file", radii, "--out", out)
+    assert code == 0
+    assert "a box with the radii of radii.csv" in " ".join(said.split())
+    data = np.load(files["x"])
+    for i in range(3):
+        found = read_certificate(out / "certificates" / f"{i:06d}.safetensors")
+        x = data["x"][i].reshape(-1) / 255
+        low, high = found.tensors["lower"].numpy(), found.tensors["upper"].numpy()
+        reach = np.array([0.01, 0.01, 0, 0.5])
+        ends = np.clip(x - reach, 0, 1), np.clip(x + reach, 0, 1)
+        assert (low <= ends[0]).all()
+        assert (high >= ends[1]).all()
+        assert low[2] == high[2] == x[2]
+        assert np.allclose((low, high), ends, rtol=0, atol=1e-12)
+    code, _, _ = run("check", out, "--posterior", files["p"])
+    assert code == 0
+    code, _, _ = run("report", out)
+    assert code == 0
+    radii.write_text("eps\n1\n")
+    for options, message in (
+        ((), "there are 1 radii, the network takes (4,)"),
+        (("--eps", "0.1"), "leave out --eps and --norm"),
+        (("--norm", "l2"), "leave out --eps and --norm"),
+    ):
+        code, _, error = run(*asked, "--eps-file", radii, *options)
+        assert code == 2
+        assert message in error

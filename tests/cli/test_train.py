@@ -161,6 +161,7 @@ def other_posteriors(folder: Path) -> dict[str, Path]:
         ("--t 3", "--t: for --robust alone"),
         ("--prior wide", "prior is 'wide'; give fixed or fan-in"),
         ("--noise-std 0", "noise_std is 0.0"),
+        ("--targets price", "--targets name columns of a .csv; leave it out"),
         ("--task sorting", "task 'sorting' is not known; choose classification or regression"),
         ("--task classification --noise-std 1", "--noise-std is for a regression; leave it out"),
         ("--normalise --batch-size 1", "give a batch_size above 1"),

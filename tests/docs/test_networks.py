@@ -23,9 +23,8 @@ def test_the_page_runs(
     pytest.importorskip("flint")
     monkeypatch.chdir(tmp_path)
     printed, shown, said = run_page("networks.md", run, capsys)
-    assert [output.splitlines()[-1] for output in said] == [
-        "ACCEPT: 3 ACCEPT, 0 REJECT, 0 ERROR"
-    ] * len(said)
+    verdict = "ACCEPT: 3 ACCEPT, 0 REJECT, 0 ERROR"
+    assert all(verdict in output.splitlines() for output in said)
     assert said
     lower = [float(value) for value in LOWER.findall(printed)]
     assert len(lower) == 9

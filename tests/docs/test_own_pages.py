@@ -24,7 +24,7 @@ def test_a_method_of_ones_own(
     assert printed == shown
     cheap, patient = map(float, re.findall(r"\d\.\d\d", printed))
     assert patient > cheap
-    assert checked.splitlines()[-1] == "ACCEPT: 10 ACCEPT, 0 REJECT, 0 ERROR"
+    assert "ACCEPT: 10 ACCEPT, 0 REJECT, 0 ERROR" in checked.splitlines()
 
 
 def test_samples_for_other_verifiers(

@@ -37,4 +37,4 @@ def test_the_page_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "RMSE at the mean" in said[0]
     assert "tolerance 5 of medv" in " ".join(said[1].split())
     assert Path("results/report.html").is_file()
-    assert said[2].splitlines()[-1] == "ACCEPT: 3 ACCEPT, 0 REJECT, 0 ERROR"
+    assert "ACCEPT: 3 ACCEPT, 0 REJECT, 0 ERROR" in said[2].splitlines()

@@ -35,6 +35,6 @@ def test_the_page_runs(
     for expected, found in zip(intervals(shown), intervals(printed), strict=True):
         assert found[:2] == expected[:2]
         assert found[2:] == pytest.approx(expected[2:], abs=0.1)
-    (verdict,) = re.findall(r"The last line is `(.*?)`", text("start.md"))
-    assert said[1].splitlines()[-1] == verdict
+    (verdict,) = re.findall(r"The verdict is `(.*?)`", text("start.md"))
+    assert verdict in said[1].splitlines()
     assert Path("results/report.html").is_file()

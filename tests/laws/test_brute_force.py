@@ -152,6 +152,17 @@ def test_both_ends_of_an_interval_count(eps: float) -> None:
     assert counted_twice(range(12), eps) > 4
 
 
+def test_terms_may_be_far_from_0_where_their_sum_hardly_varies() -> None:
+    """Five terms of up to 2.6 whose sum has a standard deviation of .07: no window of its own size
+    holds them."""
+    problem = interval(1392, 0.0)
+    assert isinstance(problem.posterior, Normal)
+    (share,) = robust_share(problem, 0).tolist()
+    (law,) = prove_laws(problem, problem.posterior)
+    assert share - 0.05 < law.bound < share + 0.03
+    assert counted_twice(range(1392, 1393), 0.0) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("eps", [0.0, 0.01, 0.1])
 def test_both_ends_of_hundreds_of_intervals_count(eps: float) -> None:

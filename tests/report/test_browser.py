@@ -364,10 +364,12 @@ def test_cross_sections_are_drawn(browser: Any, tmp_path: Path) -> None:
     page.locator(button(0)).click()
     picture = page.locator(".section svg")
     areas = picture.locator("path").evaluate_all("own => own.map(path => path.getBBox().width)")
-    wrong, half, right, proved = areas
+    wrong, half, *right, proved = areas
     assert 0 < wrong < 49
     assert half == 0
-    assert right > 0
+    assert len(right) == 4
+    assert min(right) > 0
+    assert "of that at the centre" in page.locator(".section .legend").inner_text()
     assert 0 < proved < 49
     assert picture.locator("circle.ring").count() == 3
     assert "inside a proved box" in page.locator(".section .legend").inner_text()

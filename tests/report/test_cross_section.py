@@ -15,8 +15,10 @@ from bnncert.layers import Dense, ReLU
 from bnncert.posteriors import LowRankNormal, Mixture, Normal, Uniform
 from bnncert.posteriors.base import Posterior
 from bnncert.report.cross_section import (
+    BOXED,
     CODES,
     REACH,
+    RIGHT,
     SIDE,
     STEP,
     CrossSection,
@@ -32,7 +34,13 @@ from scenarios import gaussian, vector
 
 def codes(section: CrossSection) -> np.ndarray[Any, Any]:
     """The grid [a, b] of codes."""
-    text = "".join(letter * int(n) for letter, n in re.findall(r"([a-f])(\d+)", section.runs))
+    """0 wrong, 1 wrong on the other point, 2 right by whatever margin; 3 more in a box."""
+    found = bands(section)
+    return np.minimum(found % BOXED, RIGHT) + 3 * (found >= BOXED)
+
+
+def bands(section: CrossSection) -> np.ndarray[Any, Any]:
+    text = "".join(letter * int(n) for letter, n in re.findall(r"([a-l])(\d+)", section.runs))
     return np.array([CODES.index(letter) for letter in text]).reshape(SIDE, SIDE)
 
 
@@ -55,6 +63,23 @@ def test_the_plane_of_a_linear_network() -> None:
     assert np.array_equal(codes(section), np.where(axis < 1 - 1e-9, 2, 0)[:, None].repeat(SIDE, 1))
     assert section.wrong_at == (1.0,)
     assert not section.boxed
+    assert section.margins == pytest.approx((5.0, -25.0))
+
+
+def test_margins_are_told_where_nothing_is_wrong() -> None:
+    """In bands of the margin at the centre; networks outside the picture are looked at too."""
+    plane = two_weights(vector(2, 3), vector(0.02, 0.02))
+    section = cross_section(plane, None, [], 0)
+    assert section is not None
+    assert section.wrong_at == (None,)
+    least, last = section.margins
+    assert 0 < last < least
+    across = bands(section)[:, SIDE // 2]
+    assert across[SIDE // 2] == RIGHT + 3
+    assert (np.diff(across) <= 0).all()
+    assert section.beyond is not None
+    slope = (least - last) / 6
+    assert section.beyond / 2**0.5 <= least / slope <= section.beyond
 
 
 def test_the_other_point_has_its_own_colour() -> None:

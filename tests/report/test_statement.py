@@ -277,3 +277,51 @@ def test_decisions_about_classes(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="quantity is 'luck'"):
         written(tmp_path)
+
+
+def test_what_proves_nothing_shows_its_input_where_the_data_are_at_hand(
+    run: Run, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Told by their digest, beside the folder; measured, and with the ends of the region."""
+    out = tmp_path / "out"
+    asked = ["certify", files["r.safetensors"], "--inputs", files["x.npz"], "--eps", 0.5]
+    assert run(*asked, "--tolerance", 1e-6, "--method", "sampling", "--out", out)[0] == 0
+    page = written(out)
+    nothing = [i for i in range(3) if "certificate" not in page.facts(i)]
+    assert nothing
+    with np.load(files["x.npz"]) as file:
+        x = file["x"]
+    for i in nothing:
+        (table,) = entry(page, i)
+        numbers = [[float(cell) for cell in row[1:]] for row in table[2]]
+        expected = [[value, value - 1, value + 1] for value in x[i]]
+        assert np.allclose(numbers, expected, rtol=1e-4)
+    np.savez(files["x.npz"], x=x + 1, y=np.zeros(3))
+    assert entry(written(out), nothing[0]) == []
+
+
+def test_a_data_set_shows_the_inputs_that_prove_nothing(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    network = mlp(64, 10)
+    mean = gaussian(network.size, generator=torch.Generator().manual_seed(0))
+    save_posterior(tmp_path / "p.safetensors", network, Normal(mean, torch.ones_like(mean)))
+    asked = ["certify", tmp_path / "p.safetensors", "--inputs", "digits", "--select", "0:3"]
+    assert run(*asked, "--eps", 0.5, "--out", tmp_path / "out")[0] == 0
+    assert written(tmp_path / "out").tags["img"] == 3
+
+
+def test_a_property_about_some_rivals_is_accepted(run: Run, tmp_path: Path) -> None:
+    """Lines have words for all rivals and for one; of some of them they name no class."""
+    network = mlp(2, 4)
+    mean = gaussian(network.size, generator=torch.Generator().manual_seed(0))
+    save_posterior(tmp_path / "four.safetensors", network, Normal(mean, mean.abs() / 100))
+    text = "".join(f"(declare-const X_{i} Real)\n" for i in range(2))
+    text += "".join(f"(declare-const Y_{j} Real)\n" for j in range(4))
+    text += "".join(f"(assert (>= X_{i} 0.4))\n(assert (<= X_{i} 0.5))\n" for i in range(2))
+    first = int(network.forward(mean, torch.full((1, 2), 0.45).double()).argmax())
+    rivals = [j for j in range(4) if j != first][:2]
+    text += f"(assert (or {' '.join(f'(and (>= Y_{j} Y_{first}))' for j in rivals)}))\n"
+    (tmp_path / "some.vnnlib").write_text(text)
+    asked = ["certify", tmp_path / "four.safetensors", "--vnnlib", tmp_path / "some.vnnlib"]
+    assert run(*asked, "--upper", "--out", tmp_path / "some")[0] == 0
+    assert run("check", tmp_path / "some", "--posterior", tmp_path / "four.safetensors")[0] == 0

@@ -32,6 +32,7 @@ from bnncert_check.verdict import (
 )
 
 RESULTS, DECISIONS = "results.jsonl", "decisions.jsonl"  # of P_safe, and of predictive means
+RADII = "radii.jsonl"
 ABOUT = ("index", "label", "predicted", "status", "lower", "upper", "eps", "seconds", "certificate")
 OF_RESULTS, OF_DECISIONS = (*ABOUT, "method", "bound_calls", "seed"), (*ABOUT, "quantity", "gap")
 OF_REGRESSIONS = ("output", "low", "high")
@@ -127,7 +128,7 @@ class Line:
         return FALSIFIED if Fraction(self.upper) < self.at_least else UNDECIDED
 
 
-# By index and radius: the accepted bounds, and the question that they answer.
+# By index and radius: the accepted bounds of P_safe, and the question that they answer.
 Accepted: TypeAlias = dict[tuple[int, float], tuple[Bounds, Question]]
 
 
@@ -254,6 +255,8 @@ def _check_line(
         if manifest is not None:
             classes = None if line.status == FAILED else line.label is not None
             manifest.require_line(model, line.quantity, line.eps, line.at_least, classes)
+            if line.answer is not None:  # with it the status would speak of no threshold
+                raise CannotCheck("malformed", "the line has an answer, as those of old folders")
         if line.certificate is None:
             if not line.claims_nothing:
                 raise Rejected(
@@ -267,7 +270,8 @@ def _check_line(
             _compare(line, verdict, question, model)
             if manifest is not None:
                 manifest.require_certificate(question)
-            accepted[line.index, line.eps] = (line.lower, line.upper), question
+            if line.quantity == P_SAFE:
+                accepted[line.index, line.eps] = (line.lower, line.upper), question
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict

@@ -10,13 +10,14 @@ noise is shared),
 
 Where h is certain and known as a function of the input (`affine`), its noise may meet the input
 instead of the box, and L² of shared noise is also at most |C|² + 2 along + reach², C the slopes in
-the middle, which the box changes by `along` / |C| in their direction.
+the middle, which change by `along` / |C| in their direction. L is a supremum over pairs (x, h), all
+of which lie in both sets: what either says holds, and the smaller counts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 from flint import arb
@@ -116,21 +117,50 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What a walk has gathered: the value from below, L² of independent noise from above, per
-    shared coordinate the slope at the boxes' centres with the most that the boxes and roundings
-    add, and the most that they add to the vector of those slopes; of one layer perhaps also the
-    most that they change along themselves."""
+class Slopes:
+    """Along noise that weights share: of every coordinate the slope C at the boxes' centres, with
+    the most that boxes and roundings add to its size, and the most that they add to the vector of
+    all; of one layer perhaps also the most that what they add has along C, times |C|."""
 
-    value: Array
-    squared: Array
     center: Array
     radius: Array
     reach: Array
+    along: Array | None = None
+
+    def rounded(self, gap: Array) -> Slopes:
+        """With what rounding changes in each."""
+        total = dot_up(gap, np.ones_like(gap))
+        along = self.along
+        if along is not None:
+            along = up(along + up(sqrt_up(dot_up(self.center, self.center)) * total))
+        return Slopes(self.center, up(self.radius + gap), up(self.reach + total), along)
+
+    def plus(self, other: Slopes) -> Slopes:
+        """Of several layers together, how far along is not known."""
+        center = self.center + other.center
+        radius, reach = up(self.radius + other.radius), up(self.reach + other.reach)
+        return Slopes(center, radius, reach).rounded(up(UNIT * np.abs(center) + ETA))
+
+    @property
+    def squared(self) -> Array:
+        """|c|² for all slopes c, from above."""
+        found = _shared_squares(self.center, self.radius, self.reach)
+        if self.along is None:
+            return found
+        moved = up(up(2 * self.along) + up(self.reach * self.reach))
+        return np.minimum(found, up(dot_up(self.center, self.center) + moved))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a walk has gathered: the value from below, L² of independent noise from above, and the
+    slopes along shared noise, in each way that they are known: first by boxes alone."""
+
+    value: Array
+    squared: Array
+    shared: tuple[Slopes, ...] = ()
     input_std: Array | None = None
     random: bool = False  # whether a layer on the way has noise
-    shares: int = 0  # layers with shared noise on the way
-    along: Array | None = None
     seen: Seen | None = None
 
 
@@ -194,9 +224,8 @@ def functional(traced: Trace, rows: Array) -> Functional:
 def walk(traced: Trace, rows: Array, keep: bool = False) -> tuple[dict[int, Array], Tally]:
     """The rows on the input, or on every node that they come by, and what was gathered on the
     way."""
-    ranks = [len(step.factors) for step in traced.noisy if step.factors is not None]
-    zero, none = np.zeros(len(rows)), np.zeros((len(rows), max(ranks, default=0)))
-    tally, waiting = Tally(zero, zero, none, none, zero), {len(traced.steps): rows}
+    zero = np.zeros(len(rows))
+    tally, waiting = Tally(zero, zero), {len(traced.steps): rows}
     for k in reversed(range(len(traced.steps))):
         if k + 1 not in waiting:
             continue  # a node that only layers beyond the walk's start read
@@ -219,11 +248,10 @@ def conclude(traced: Trace, rows: Array, tally: Tally) -> Functional:
     value = down(tally.value + _at_input(traced.region, rows, tally))
     if not tally.random:
         return value, np.zeros(len(rows))
-    shared = _shared_squares(tally.center, tally.radius, tally.reach)
-    if tally.along is not None:
-        moved = up(up(2 * tally.along) + up(tally.reach * tally.reach))
-        shared = np.minimum(shared, up(dot_up(tally.center, tally.center) + moved))
-    return value, sqrt_up(up(tally.squared + shared))
+    squared = tally.squared
+    if tally.shared:
+        squared = up(squared + reduce(np.minimum, [known.squared for known in tally.shared]))
+    return value, sqrt_up(squared)
 
 
 def has_form(traced: Trace, layer: Linear, posterior: Posterior) -> bool:
@@ -285,10 +313,9 @@ def last_layer(traced: Trace, rows: Array) -> Functional:
     assert isinstance(step, NoisyStep)
     h = step.h
     box = Region("box", h.lower, 0.0, h.lower, h.upper)
-    none, ranks = np.zeros(len(rows)), 0 if step.factors is None else len(step.factors)
-    empty = np.zeros((len(rows), ranks))
-    tally = Tally(none, none, empty, empty, none)
-    pulled, tally = _pull(replace(step, region=box, way=(), form=None), rows, tally)
+    none = np.zeros(len(rows))
+    alone = replace(step, region=box, way=(), form=None)
+    pulled, tally = _pull(alone, rows, Tally(none, none))
     return conclude(replace(traced, region=box), pulled, tally)
 
 
@@ -414,10 +441,13 @@ def _pull(step: NoisyStep, rows: Array, tally: Tally) -> tuple[Array, Tally]:
     if step.form is not None and isinstance(step.layer, Dense):
         own = np.zeros((len(rows), len(step.mean))) if std is None else std
         found = meet_input(step.layer, step.factors, step.form, step.h, rows, own)
+        if step.factors is not None:
+            by_box, _ = _pull_shared(step.layer, step.factors, h, rows)
+            tally = _sharing(tally, by_box, _met(found))
         return pulled[:, :-1], _seen(step, step.form, found, tally)
     if step.factors is not None:
-        tally, shared = _pull_shared(step.layer, step.factors, h, rows, tally)
-        tally = replace(tally, shares=tally.shares + 1, along=None)
+        by_box, shared = _pull_shared(step.layer, step.factors, h, rows)
+        tally = _sharing(tally, by_box)
         std = shared if std is None else up(std + shared)
     if std is not None:
         std, tally = sqrt_up(std), replace(tally, random=True)
@@ -441,30 +471,25 @@ def _seen(step: NoisyStep, form: Affine, found: Met, tally: Tally) -> Tally:
     """With what the noise of a layer makes of the input through what it reads."""
     paid = up(_half_normal_mean() * dot_up(found.std[:, :-1], form.slack))
     instead, tau, before = _expected(step, found.std), found.tau, tally.seen
-    if step.factors is not None:
-        tally = _sharing(found, tally)
     if before is not None:
         tau = _joined(tau, before.std, tally)
         paid, instead = up(paid + before.paid), up(instead + before.instead)
     return replace(tally, random=True, seen=Seen(np.maximum(tau, ETA), paid, instead))
 
 
-def _sharing(found: Met, tally: Tally) -> Tally:
-    total = tally.center + found.center
-    gap = up(found.gap + up(UNIT * np.abs(total) + ETA))
-    rounded = dot_up(gap, np.ones_like(gap))
-    radius = up(up(tally.radius + found.radius) + gap)
-    reach = up(tally.reach + up(found.reach + rounded))
-    # Of several layers together it is not known.
-    along = up(found.along + up(sqrt_up(dot_up(total, total)) * rounded))
-    return replace(
-        tally,
-        center=total,
-        radius=radius,
-        reach=reach,
-        shares=tally.shares + 1,
-        along=None if tally.shares else along,
-    )
+def _met(found: Met) -> Slopes:
+    return Slopes(found.center, found.radius, found.reach, found.along).rounded(found.gap)
+
+
+def _sharing(tally: Tally, *ways: Slopes) -> Tally:
+    """With the slopes of one more layer, known in one way or in two: the first of one layer goes
+    with the first of another."""
+    if not tally.shared:
+        return replace(tally, shared=ways)
+    count = max(len(tally.shared), len(ways))
+    before, more = (known * (count // len(known)) for known in (tally.shared, ways))
+    joined = (one.plus(other) for one, other in zip(before, more, strict=True))
+    return replace(tally, shared=tuple(joined))
 
 
 def _joined(std: Array, other: Array | None, tally: Tally) -> Array:
@@ -472,7 +497,7 @@ def _joined(std: Array, other: Array | None, tally: Tally) -> Array:
     independent ones do or, where anything is shared, at most as their sizes do."""
     if other is None:
         return std
-    if tally.center.shape[1]:
+    if tally.shared:
         return up(std + other)
     return sqrt_up(up(up(std * std) + up(other * other)))
 
@@ -500,9 +525,7 @@ def _shared_reach(layer: Sharing, step: NoisyStep, variance: Array, rows: Array)
     return dot_up(flat, variance.reshape(-1))
 
 
-def _pull_shared(
-    layer: Linear, factors: Array, h: Interval, rows: Array, tally: Tally
-) -> tuple[Tally, Array]:
+def _pull_shared(layer: Linear, factors: Array, h: Interval, rows: Array) -> tuple[Slopes, Array]:
     """For every shared coordinate q with coefficients a_q = A V_q: |a_q·hc|, |a_q|·hr; and Σ_q
     a_q², [R, in + 1]."""
     middle, spread = center_radius(h)
@@ -516,11 +539,9 @@ def _pull_shared(
         gaps.append(up(up(high - low) + dot_up(error, h.magnitude)))
         radii.append(dot_up(size, spread))
         squares = up(squares + up(size * size))
-    total = tally.center + np.stack(centers, -1)
-    gap = up(np.stack(gaps, -1) + up(UNIT * np.abs(total) + ETA))
-    radius = up(up(tally.radius + np.stack(radii, -1)) + gap)
-    added = up(dot_up(sqrt_up(squares), spread) + dot_up(gap, np.ones_like(gap)))
-    return replace(tally, center=total, radius=radius, reach=up(tally.reach + added)), squares
+    reach = dot_up(sqrt_up(squares), spread)
+    found = Slopes(np.stack(centers, -1), np.stack(radii, -1), reach)
+    return found.rounded(np.stack(gaps, -1)), squares
 
 
 def _minimum(region: Region, rows: Array, std: Array | None) -> Array:

@@ -102,6 +102,15 @@ def threshold(value: Any, where: str) -> Fraction:
     raise CannotCheck("malformed", f"{where} is {_shown(value)}, not a probability in decimals")
 
 
+def written(value: Fraction) -> str:
+    """The number itself: in decimals, or as a fraction where no float is printed that way."""
+    with suppress(OverflowError):
+        short = repr(float(value))
+        if Fraction(short) == value:
+            return short.removesuffix(".0")
+    return str(value)
+
+
 def flag(value: Any, where: str) -> bool:
     if type(value) is not bool:
         raise CannotCheck("malformed", f"{where} is {_shown(value)}, neither true nor false")

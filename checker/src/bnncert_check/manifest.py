@@ -60,6 +60,8 @@ class Condition:
             unit = [[sign * (i == self.output) for i in range(outputs)] for sign in (1.0, -1.0)]
             _require("the output", rows == unit)
             self._require_tolerance(-question.offsets[0], question.offsets[1])
+        elif self.kind == "text":
+            _require("the condition", False)  # it is that of a map, which has its own rows
         elif self.kind == "half-space":
             _require("the half-space", rows == [list(self.normal)])
             _require("the half-space", question.offsets.tolist() == [-self.bound])
@@ -138,6 +140,7 @@ class Manifest:
     def require_certificate(self, question: Question) -> None:
         _require("the norm", question.region.norm == self.norm)
         _require("the clip range", question.region.clip == self.clip)
+        _require("the region", not (self.lower or self.upper))  # maps alone have one for all parts
         self.condition.require(question)
 
 

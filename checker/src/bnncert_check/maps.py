@@ -6,8 +6,7 @@ by the two parts on either side of it, which both contain the cut: so nothing is
 share no more than their faces. Every cell's certificates must be about that cell, this posterior
 and this condition.
 
-A condition is a list of clauses that must all hold, a clause a list of alternatives of which one
-must, an alternative a list of rows that must all be positive:
+Of the clauses of a condition all must hold, of the alternatives of a clause one (`conditions`):
 
     P(all clauses on the cell)  >=  1 - Σ_k (1 - P(some alternative of clause k on the cell)),
     P(all clauses on the cell)  <=  Σ_j P(alternative j of clause k at one point of the cell).
@@ -25,11 +24,28 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bnncert_check.arithmetic import Array
 from bnncert_check.certificate import examine
+from bnncert_check.conditions import (
+    Clause,
+    in_words,
+    names_predicted,
+    read_clauses,
+    require_predicted,
+    rows_of,
+)
 from bnncert_check.files import read_lines, reading, regular, strict_json
-from bnncert_check.folder import CERTIFIED, FALSIFIED, UNDECIDED, inside
-from bnncert_check.grammar import exact, index, listed, members, number, threshold, whole, word
+from bnncert_check.folder import CERTIFIED, DECISIONS, FALSIFIED, RADII, RESULTS, UNDECIDED, inside
+from bnncert_check.grammar import (
+    exact,
+    index,
+    listed,
+    members,
+    number,
+    threshold,
+    whole,
+    word,
+    written,
+)
 from bnncert_check.manifest import read_manifest
 from bnncert_check.model import Model
 from bnncert_check.question import Question
@@ -37,7 +53,6 @@ from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected,
 
 MAP, CELLS = "map.json", "cells.jsonl"
 SCHEMA = "bnncert-map/1"
-PREDICTED = "predicted"
 STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED)
 OF_MAP = ("schema", "digests", "at_least", "condition", "region", "cuts", "shares")
 OF_SIDE = ("name", "unit", "low", "high", "center", "scale", "lower", "upper")
@@ -45,8 +60,6 @@ OF_CELL = ("cell", "low", "high", "status", "class", "lower", "upper", "below", 
 FRACTION = re.compile(r"-?[0-9]{1,2000}(/[0-9]{1,2000})?")
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper ends
-Atom: TypeAlias = tuple[tuple[float, ...], float] | None  # a row and its offset; None: predicted
-Alternative: TypeAlias = tuple[Atom, ...]
 
 
 @dataclass(frozen=True)
@@ -68,11 +81,17 @@ class Map:
 
     at_least: Fraction
     text: str
-    clauses: tuple[tuple[Alternative, ...], ...]
+    clauses: tuple[Clause, ...]
     sides: tuple[Side, ...]
     cuts: dict[int, tuple[int, float, int, int]]
     shares: dict[str, tuple[float, float]]
     outputs: int
+
+    @property
+    def condition(self) -> str:
+        """What the clauses say; the text is for people, and nothing rests on it."""
+        said = in_words(self.clauses, self.outputs)
+        return said if said == self.text else f"{said} (called {self.text!r})"
 
     @property
     def box(self) -> Box:
@@ -106,6 +125,7 @@ def check_map(folder: Path, model: Model) -> Iterator[Verdict]:
     """A verdict for every cell, then one for the map as a whole."""
     path = folder / MAP
     try:
+        _require_alone(folder)
         with reading(f"{str(path)!r} is no map"):
             found = _read_map(strict_json(regular(path).read_text()), model)
         if (manifest := read_manifest(folder)) is not None:
@@ -122,6 +142,13 @@ def check_map(folder: Path, model: Model) -> Iterator[Verdict]:
     yield _check_whole(path, found, boxes, seen, volumes)
 
 
+def _require_alone(folder: Path) -> None:
+    """What stands beside a map would not be checked."""
+    for name in (RESULTS, DECISIONS, RADII):
+        if (folder / name).exists():
+            raise CannotCheck("malformed", f"{str(folder)!r} holds both {MAP} and {name}")
+
+
 def _read_map(value: Any, model: Model) -> Map:
     said = members(value, "the map", OF_MAP)
     if said["schema"] != SCHEMA:
@@ -132,18 +159,16 @@ def _read_map(value: Any, model: Model) -> Map:
         if digests[name] != own:
             raise Rejected("digest-mismatch", f"the map is about another {name}")
     condition = members(said["condition"], "the condition", ("text", "clauses"))
-    clauses = tuple(
-        tuple(_alternative(each, model.outputs) for each in _some(clause, "a clause"))
-        for clause in _some(condition["clauses"], "the clauses")
-    )
     sides = tuple(_side(side) for side in listed(said["region"], "the region"))
     if len(sides) != math.prod(model.input_shape):
         raise CannotCheck("malformed", "the region has not one side for each input")
+    if len({side.name for side in sides}) < len(sides):
+        raise CannotCheck("malformed", "two sides of the region have one name")
     shares = members(said["shares"], "the shares", STATUSES)
     return Map(
         threshold(said["at_least"], "the threshold"),
         word(condition["text"], "the condition's text"),
-        clauses,
+        read_clauses(condition["clauses"], model.outputs),
         sides,
         _cuts(said["cuts"], len(sides)),
         {name: _share(shares[name]) for name in STATUSES},
@@ -151,29 +176,9 @@ def _read_map(value: Any, model: Model) -> Map:
     )
 
 
-def _some(value: Any, where: str) -> list[Any]:
-    found = listed(value, where)
-    if not found:
-        raise CannotCheck("malformed", f"{where} has no part")
-    return found
-
-
-def _alternative(value: Any, outputs: int) -> Alternative:
-    atoms: list[Atom] = []
-    for atom in _some(value, "an alternative"):
-        if atom == PREDICTED:
-            if outputs < 2:
-                raise CannotCheck("malformed", "the network has no classes")
-            atoms.append(None)
-            continue
-        said = members(atom, "a row", ("row", "offset"))
-        row = tuple(exact(each, "a coefficient") for each in listed(said["row"], "a row", outputs))
-        atoms.append((row, exact(said["offset"], "an offset")))
-    return tuple(atoms)
-
-
 def _side(value: Any) -> Side:
-    """What was written must lie within what the network reads."""
+    """What was written must lie within what the network reads, which are the nearest floats: of a
+    wider box the shares would be those of other places."""
     said = members(value, "a side of the region", OF_SIDE)
     name = word(said["name"], "the name of a side")
     low, high, center, scale = (
@@ -182,8 +187,11 @@ def _side(value: Any) -> Side:
     lower, upper = (exact(said[key], f"{key} of {name!r}") for key in ("lower", "upper"))
     if not (scale > 0 and low <= high):
         raise CannotCheck("malformed", f"side {name!r} is empty, or its scale is not above 0")
-    if not lower <= (low - center) / scale <= (high - center) / scale <= upper:
+    first, last = (low - center) / scale, (high - center) / scale
+    if not (lower <= first and last <= upper):
         raise Rejected("cells-do-not-cover", f"side {name!r} is longer than what was mapped of it")
+    if not (math.nextafter(lower, math.inf) > first and math.nextafter(upper, -math.inf) < last):
+        raise Rejected("cells-do-not-cover", f"side {name!r} is shorter than what was mapped")
     return Side(name, word(said["unit"], f"the unit of {name!r}"), low, high, lower, upper)
 
 
@@ -225,8 +233,8 @@ def _boxes(found: Map) -> dict[int, Box]:
             boxes[box] = lower, upper
             continue
         dimension, at, below, above = found.cuts[box]
-        if not lower[dimension] <= at <= upper[dimension]:
-            raise Rejected("cells-do-not-cover", f"box {box} is cut outside of itself")
+        if not lower[dimension] < at < upper[dimension]:  # at an end a part would be the box again
+            raise Rejected("cells-do-not-cover", f"box {box} is not cut in its inside")
         left.append((below, (lower, _with(upper, dimension, at))))
         left.append((above, (_with(lower, dimension, at), upper)))
     if not found.cuts.keys() <= reached:
@@ -255,13 +263,14 @@ def _check_line(
             raise Rejected("result-repeated", f"another line is about cell {line.cell}")
         if boxes.get(line.cell) != line.box:
             raise Rejected("cells-do-not-cover", f"cell {line.cell} is not the part it was cut to")
+        _require_class(line, found, model)
         _require_status(line, found.at_least)
         _require_lower(folder, line, found, model)
         _require_upper(folder, line, found, model)
         seen.add(line.cell)
         volumes[line.status] += _volume(line.box, found.box)
         label = "" if line.label is None else f", class {line.label}"
-        question = f"{found.text}{label} on cell {line.cell}: {_place(line.box, found)}"
+        question = f"the condition of {MAP}{label} on cell {line.cell}: {_place(line.box, found)}"
         return replace(verdict, claimed=(line.lower, line.upper), question=question)
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
@@ -310,6 +319,14 @@ def _above(value: Any, where: str, found: Map) -> tuple[int, tuple[str, ...]] | 
     count = len(found.clauses[clause])
     paths = listed(said["certificates"], f"certificates of {where}", count)
     return clause, tuple(word(path, f"a certificate of {where}") for path in paths)
+
+
+def _require_class(line: Line, found: Map, model: Model) -> None:
+    if line.label is None:
+        return
+    if not names_predicted(found.clauses):
+        raise CannotCheck("malformed", "the line names a class, and the condition is about none")
+    require_predicted(line.label, line.box, model)
 
 
 def _require_status(line: Line, at_least: Fraction) -> None:
@@ -381,32 +398,14 @@ def _within(inner: Box, outer: Box) -> bool:
     return all(low <= l and u <= high for l, u, low, high in zip(*inner, *outer, strict=True))
 
 
-def _require_rows(
-    question: Question, clause: tuple[Alternative, ...], label: int | None, path: str
-) -> None:
+def _require_rows(question: Question, clause: Clause, label: int | None, path: str) -> None:
     """The certificate's rows are those of one alternative, in their order."""
     for alternative in clause:
-        rows, offsets = _rows(alternative, label, question.rows.shape[1])
+        rows, offsets = rows_of(alternative, label, question.rows.shape[1])
         same = rows.shape == question.rows.shape and np.array_equal(rows, question.rows)
         if same and np.array_equal(offsets, question.offsets):
             return
     raise Rejected("cell-mismatch", f"{path} is about another condition")
-
-
-def _rows(alternative: Alternative, label: int | None, outputs: int) -> tuple[Array, Array]:
-    rows, offsets = [], []
-    for atom in alternative:
-        if atom is not None:
-            rows.append(atom[0])
-            offsets.append(atom[1])
-            continue
-        if label is None:
-            raise CannotCheck("malformed", "the line names no class, which the condition is about")
-        for other in range(outputs):
-            if other != label:
-                rows.append(tuple(float((i == label) - (i == other)) for i in range(outputs)))
-                offsets.append(0.0)
-    return np.array(rows), np.array(offsets)
 
 
 def _volume(box: Box, whole_box: Box) -> Fraction:
@@ -446,12 +445,19 @@ def _check_whole(
             )
             return replace(verdict, status="REJECT", code="result-mismatch", message=message)
     region = ", ".join(
-        f"{side.name} {float(side.low):g} to {float(side.high):g} {side.unit}".rstrip()
+        f"{side.name} {written(side.low)} to {written(side.high)} {side.unit}".rstrip()
         for side in found.sides
     )
-    shares = ", ".join(f"{float(volumes[name]):.6f} {name}" for name in STATUSES)
+    shares = ", ".join(f"{_shown(name, volumes[name])} {name}" for name in STATUSES)
     words = (
-        f"{len(boxes)} cells cover the region ({region}) and share no more than faces; "
-        f"of its volume at {P_SAFE} >= {float(found.at_least):g}: {shares}; condition: {found.text}"
+        f"{len(boxes)} cells cover the region ({region}) and share no more than faces; of its "
+        f"volume at {P_SAFE} >= {written(found.at_least)}: {shares}; condition: {found.condition}"
     )
     return replace(verdict, message=words)
+
+
+def _shown(status: str, share: Fraction) -> str:
+    """In six decimals: of what is certified never more, of what is not never less."""
+    scaled = share * 10**6
+    rounded = math.floor(scaled) if status == CERTIFIED else math.ceil(scaled)
+    return f"{rounded / 10**6:.6f}"

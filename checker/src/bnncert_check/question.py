@@ -39,7 +39,11 @@ class Question:
 
     @property
     def label(self) -> int | None:
-        return self.duel and self.duel[0]
+        """The class that comes before all others, or before the one that is asked about; lines
+        have no words for some of several."""
+        if self.duel is None or not (self.against_all or len(self.rows) == 1):
+            return None
+        return self.duel[0]
 
     @property
     def against_all(self) -> bool:
@@ -67,9 +71,10 @@ class Question:
 
     def describe(self) -> str:
         """In words, so that a reader sees what was certified."""
-        return f"{self._condition()} on {self.region.describe()}"
+        return f"{self.condition} on {self.region.describe()}"
 
-    def _condition(self) -> str:
+    @property
+    def condition(self) -> str:
         if self.duel is None:
             return f"{len(self.rows)} output rows positive"
         label, rivals = self.duel

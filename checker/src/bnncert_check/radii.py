@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from bnncert_check.files import read_lines
-from bnncert_check.folder import Accepted
+from bnncert_check.folder import RADII, Accepted
 from bnncert_check.grammar import members, number, threshold, whole
 from bnncert_check.question import Question
 from bnncert_check.verdict import ACCEPT, P_SAFE, Reason, Rejected, Verdict
 
-RADII = "radii.jsonl"
 ABOUT = ("index", "label", "at_least", "certified", "falsified")
 
 
@@ -56,6 +55,8 @@ def _check_line(path: Path, i: int, value: Any, accepted: Accepted, seen: set[in
         return Verdict(where, reason.status, reason.code, reason.message)
     limits = ", ".join(said) or "of no radius is anything known"
     words = f"input {index}: {P_SAFE} >= {found['at_least']} {limits}"
+    if questions:
+        words += f": {questions[0].condition}, {questions[0].region.norm} ball"
     return Verdict(where, ACCEPT, message=words)
 
 
@@ -77,6 +78,8 @@ def _require_one_question(index: int, label: Any, questions: list[Question]) -> 
     """But for the radius; the label is theirs."""
     for question in questions:
         first = questions[0]
+        if question.region.norm == "box":
+            raise Rejected("radius-not-proved", f"input {index} has a box, which has no radius")
         same = (
             np.array_equal(question.region.x, first.region.x)
             and (question.region.norm, question.region.clip)

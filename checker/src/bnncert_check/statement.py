@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
+from bnncert_check.grammar import written
 from bnncert_check.manifest import MANIFEST, Manifest
 from bnncert_check.model import Model
 from bnncert_check.verdict import ACCEPT, P_SAFE, Verdict
@@ -51,7 +52,7 @@ def _settled(proved: Sequence[Verdict], accepted: int, at_least: Fraction) -> st
     holds = sum(Fraction(lower) >= at_least for lower, _ in bounds)
     fails = sum(Fraction(upper) < at_least for _, upper in bounds)
     return (
-        f"{P_SAFE} >= {float(at_least)!r} is proved of {holds}, disproved of {fails}, "
+        f"{P_SAFE} >= {written(at_least)} is proved of {holds}, disproved of {fails}, "
         f"open of {accepted - holds - fails}."
     )
 

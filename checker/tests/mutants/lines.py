@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from statistics import NormalDist
@@ -61,6 +62,33 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
 }
 
 
+def manifests(checker: Checker, folder: Path, model: Any, line: dict[str, Any]) -> None:
+    """Of the line's question, or of another one."""
+    region = {"norm": "linf", "eps": [0.0], "clip": None, "lower": [], "upper": []}
+    digests = {"posterior": model.posterior_digest, "architecture": model.architecture_digest}
+    about = {"name": "p", "source": None, "family": "normal", "weights": 1}
+    question = {"subjects": [about | digests], "region": region, "condition": {"kind": "rows"}}
+    question |= {"quantity": "P_safe", "at_least": "0.5", "inputs": None}
+    own: dict[str, Any] = {"schema": "bnncert-manifest/1", "question": question, "methods": []}
+    own |= {"seed": 0, "estimate": 0, "features": [], "outputs": [], "versions": {}, "machine": {}}
+    own |= {"date": "now", "command": None}
+    others: tuple[dict[str, Any], ...] = (
+        {"subjects": [about | digests | {"posterior": 64 * "0"}]},
+        {"at_least": "0.4"},
+        {"region": region | {"eps": [50.0]}},
+        {"region": region | {"norm": "l2"}},
+        {"region": region | {"clip": [0.0, 1.0]}},
+    )
+    path = folder / "manifest.json"
+    try:
+        for other in others:
+            path.write_text(json.dumps(own | {"question": question | other}))
+            (verdict,) = checker.check_results(folder, [line], model)
+            never(verdict.status == checker.ACCEPT, f"a manifest with {other}")
+    finally:
+        path.unlink()
+
+
 def lines(checker: Checker, folder: Path, number: int, name: str) -> None:
     model, (said, changes) = checker.read_model(folder / f"{number}.posterior"), LINES[name]
     line: dict[str, Any] = {
@@ -76,6 +104,8 @@ def lines(checker: Checker, folder: Path, number: int, name: str) -> None:
     (folder / "results.jsonl").unlink(missing_ok=True)
     (folder / "decisions.jsonl").unlink(missing_ok=True)
     (folder / ("decisions.jsonl" if decisions else "results.jsonl")).touch()
+    if name == "a true claim":
+        manifests(checker, folder, model, line | {"at_least": "0.5"})
     for change in changes:
         (verdict,) = checker.check_results(folder, [line | change], model)
         never(verdict.status == checker.ACCEPT, f"a line with {change}")

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from bnncert.bench.suite import Instance
-from bnncert.bench.tools import TOOLS, answer
+from bnncert.bench.tools import TOOLS, answer, ready
 from bnncert.bench.workers import DiedError, TooLongError, Worker
 from bnncert.errors import InputError
+
+STARTING = 120.0  # seconds for a process of ours to import what it needs
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Own:
         return TOOLS[self.name].certified
 
     def prepare(self, worker: Worker) -> None:
-        worker.start()
+        worker.call(ready, seconds=STARTING)
 
     def ask(self, instance: Instance, certificate: Path, worker: Worker) -> Claim:
         arguments = (self.name, instance.path, certificate, self.device)

@@ -22,8 +22,8 @@ class Recipe:
     """One instance before it is made.
 
     posterior: its file's name; recipes with one name share it. threshold: τ, as a decimal. catches:
-    the published or planted mistake that a wrong answer to it gives away. full: only of the full
-    size. needs: a network of the zoo that the user trains.
+    the published or planted mistake that a wrong answer to it gives away. needs: a network of the
+    zoo that the user trains.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Recipe:
     timeout: float = QUICK_SECONDS
     quantity: str = P_SAFE
     catches: str = ""
-    full: bool = False
     needs: str | None = None
 
 

@@ -137,7 +137,12 @@ class _Crew:
 def _answer(folder: Path, entrant: Entrant, instance: Instance, crew: _Crew) -> Answer:
     """One answer, with the checker's verdict on its certificate."""
     worker = crew.worker()
-    entrant.prepare(worker)
+    try:
+        entrant.prepare(worker)
+    except (TooLongError, DiedError) as error:
+        raise InputError(
+            f"a process for {entrant.name} does not start ({error}); give fewer --workers"
+        ) from error
     path = f"{CERTIFICATES}/{entrant.name}/{instance.name}.safetensors"
     known = Answer(
         entrant.name, instance.name, instance.digest, ANSWERED, 0.0, certified=entrant.certified

@@ -25,7 +25,7 @@ from bnncert.bench.fitted import (
 from bnncert.bench.known import KNOWN, TRACK
 from bnncert.bench.models import Model
 from bnncert.bench.pictures import digit, patches
-from bnncert.bench.recipes import SOFTMAX, Recipe, around, keeps, within
+from bnncert.bench.recipes import QUICK_SECONDS, SOFTMAX, Recipe, around, keeps, within
 from bnncert.bench.streams import Stream, rounded
 from bnncert.errors import InputError
 from bnncert.importers import load_posterior
@@ -72,7 +72,7 @@ def _digits(
     radii: Sequence[float],
     threshold: str = "0.9",
     quantity: str = P_SAFE,
-    full: bool = False,
+    seconds: float = QUICK_SECONDS,
     needs: bool = False,
 ) -> Iterable[Recipe]:
     """Every network with every digit (which, and the seed of its drawing) at every radius."""
@@ -85,9 +85,8 @@ def _digits(
             model=zoo(name),
             question=partial(_drawn, name, kind, seed, eps),
             threshold=threshold,
-            timeout=FULL_SECONDS if full else 20.0,
+            timeout=seconds,
             quantity=quantity,
-            full=full,
             needs=name if needs else None,
         )
 
@@ -98,7 +97,6 @@ def _small(
     model: Callable[[], Model],
     kinds: Sequence[tuple[int, int]],
     radii: Sequence[float],
-    full: bool = False,
 ) -> Iterable[Recipe]:
     """A small network fitted here, which tells a few digits apart."""
     for (kind, seed), eps in product(kinds, radii):
@@ -106,12 +104,11 @@ def _small(
         yield Recipe(
             name=f"{track}-{name}-{kind}.{seed}-{eps:g}",
             track=track,
-            about=f"a drawn {kind} keeps its class under a small {name}, ε {eps:g}",
-            posterior=name,
+            about=f"a drawn {kind} keeps its class under {track}-{name}, ε {eps:g}",
+            posterior=f"{track}-{name}",
             model=model,
             question=partial(keeps, around(picture, eps, UNIT), KINDS.index(kind), len(KINDS)),
             threshold="0.9",
-            full=full,
         )
 
 
@@ -121,7 +118,6 @@ def _between(
     points: Sequence[Sequence[float]],
     radii: Sequence[float],
     tolerance: float,
-    full: bool = False,
 ) -> Iterable[Recipe]:
     """The output stays within a tolerance of what the central network gives."""
     for (i, x), eps in product(enumerate(points), radii):
@@ -130,11 +126,10 @@ def _between(
             name=f"control-{name}-{i}-{eps:g}",
             track="control",
             about=f"{name} stays within {tolerance:g} of its centre around point {i}, ε {eps:g}",
-            posterior=name,
+            posterior=f"control-{name}",
             model=model,
             question=partial(_near, model, center, eps, tolerance),
             threshold="0.9",
-            full=full,
         )
 
 
@@ -144,7 +139,7 @@ def _near(model: Callable[[], Model], x: Tensor, eps: float, tolerance: float) -
     return within(around(x, eps), middle - tolerance, middle + tolerance)
 
 
-def _quadrants(radii: Sequence[float], full: bool = False) -> Iterable[Recipe]:
+def _quadrants(radii: Sequence[float]) -> Iterable[Recipe]:
     """The ensemble decides an exclusive or of signs."""
     points = [(0.5, 0.5), (-0.5, 0.375), (0.25, -0.5), (-0.125, -0.25)]
     for (i, x), eps in product(enumerate(points), radii):
@@ -158,7 +153,6 @@ def _quadrants(radii: Sequence[float], full: bool = False) -> Iterable[Recipe]:
             model=ensemble,
             question=partial(keeps, around(center, eps), label, 2),
             threshold="0.75",
-            full=full,
         )
 
 
@@ -175,7 +169,6 @@ def _coloured(labels: dict[int, int], radii: Sequence[float]) -> Iterable[Recipe
             question=partial(_patched, seed, label, eps),
             threshold="0.9",
             timeout=FULL_SECONDS,
-            full=True,
         )
 
 
@@ -196,12 +189,10 @@ def _quick() -> Iterable[Recipe]:
     yield from _digits("wide", ("1x128-kl1",), ((0, 1), (5, 1)), (0.0,))
     yield from _digits("wide", ("1x128-kl0.1",), ((3, 1),), (0.01, 0.02))
     yield from _digits("certifiable", ("mnist-mlp-robust-kl1",), ((6, 1),), (0.01,))
-    yield from _small("cnn", "cnn-small", small_cnn, ((1, 1), (3, 1)), (0.016, 0.02))
+    yield from _small("cnn", "small", small_cnn, ((1, 1), (3, 1)), (0.016, 0.02))
     yield from _small("head", "residual-small", small_residual, ((1, 1), (2, 1)), (0.01, 0.016))
-    yield from _between("control-head", control_head, _points(21, 3, 2), (0.0625,), 0.375)
-    yield from _between(
-        "control-mean-field", control_mean_field, _points(22, 3, 2), (0.0625,), 0.25
-    )
+    yield from _between("head", control_head, _points(21, 3, 2), (0.0625,), 0.375)
+    yield from _between("mean-field", control_mean_field, _points(22, 3, 2), (0.0625,), 0.25)
     yield from _digits("predictive", ("1x128",), ((2, 1), (5, 1)), (0.0125,), "0.5", SOFTMAX)
     yield from _digits(
         "predictive", ("mnist-mlp-robust-kl1",), ((0, 1),), (0.005,), "0.95", SOFTMAX
@@ -213,33 +204,28 @@ def _full() -> Iterable[Recipe]:
     """What is added to the quick ones."""
     kinds = ((0, 2), (1, 2), (4, 2), (8, 1))
     two = kinds[:2]
-    yield from _digits("narrow", ("1x128",), kinds, (0.025, 0.05), full=True)
-    yield from _digits("narrow", ("2x50",), kinds, (0.02, 0.05), full=True)
-    yield from _digits("narrow", ("2x150",), kinds, (0.002, 0.01), full=True)
-    yield from _digits("narrow", ("1x256", "1x512"), two, (0.025, 0.05), full=True, needs=True)
-    yield from _digits("narrow", ("2x256",), two, (0.001, 0.005), full=True, needs=True)
-    yield from _digits("wide", ("1x128-kl1", "1x128-kl0.1"), kinds, (0.0, 0.003, 0.01), full=True)
-    yield from _digits("wide", ("2x50-kl1", "2x50-kl0.1"), kinds, (0.0,), full=True)
-    yield from _digits("certifiable", ("mnist-mlp-robust-kl1",), kinds, (0.01, 0.02), full=True)
-    yield from _digits("certifiable", ("mnist-mlp-robust",), kinds, (0.025, 0.05), full=True)
-    yield from _digits("cnn", ("mnist-cnn-robust-kl1",), kinds, (0.05, 0.1), full=True)
-    yield from _digits("cnn", ("mnist-cnn-robust",), two, (0.1,), full=True)
+    digits = partial(_digits, seconds=FULL_SECONDS)
+    yield from digits("narrow", ("1x128",), kinds, (0.025, 0.05))
+    yield from digits("narrow", ("2x50",), kinds, (0.02, 0.05))
+    yield from digits("narrow", ("2x150",), kinds, (0.002, 0.01))
+    yield from digits("narrow", ("1x256", "1x512"), two, (0.025, 0.05), needs=True)
+    yield from digits("narrow", ("2x256",), two, (0.001, 0.005), needs=True)
+    yield from digits("wide", ("1x128-kl1", "1x128-kl0.1"), kinds, (0.0, 0.003, 0.01))
+    yield from digits("wide", ("2x50-kl1", "2x50-kl0.1"), kinds, (0.0,))
+    yield from digits("certifiable", ("mnist-mlp-robust-kl1",), kinds, (0.01, 0.02))
+    yield from digits("certifiable", ("mnist-mlp-robust",), kinds, (0.025, 0.05))
+    yield from digits("cnn", ("mnist-cnn-robust-kl1",), kinds, (0.05, 0.1))
+    yield from digits("cnn", ("mnist-cnn-robust",), two, (0.1,))
     yield from _coloured(COLOURED, (1 / 255, 2 / 255))
     points = _points(23, 6, 2)
-    yield from _between("control-head", control_head, points, (0.03125, 0.125), 0.375, full=True)
-    yield from _between(
-        "control-mean-field", control_mean_field, points, (0.03125, 0.125), 0.25, full=True
+    yield from _between("head", control_head, points, (0.03125, 0.125), 0.375)
+    yield from _between("mean-field", control_mean_field, points, (0.03125, 0.125), 0.25)
+    yield from _between("boston-robust", zoo("boston-robust"), _points(24, 4, 13), (0.05,), 0.5)
+    yield from _between("diabetes-robust", zoo("diabetes-robust"), _points(25, 4, 10), (0.05,), 0.5)
+    yield from digits(
+        "predictive", ("1x128", "2x50", "1x128-kl0.1"), kinds, (0.003,), "0.5", SOFTMAX
     )
-    yield from _between(
-        "boston-robust", zoo("boston-robust"), _points(24, 4, 13), (0.05,), 0.5, True
-    )
-    yield from _between(
-        "diabetes-robust", zoo("diabetes-robust"), _points(25, 4, 10), (0.05,), 0.5, True
-    )
-    yield from _digits(
-        "predictive", ("1x128", "2x50", "1x128-kl0.1"), kinds, (0.003,), "0.5", SOFTMAX, full=True
-    )
-    yield from _quadrants((0.03125, 0.25), full=True)
+    yield from _quadrants((0.03125, 0.25))
 
 
 def recipes(full: bool = False, tracks: Sequence[str] = ()) -> list[Recipe]:

@@ -37,8 +37,8 @@ class Worker:
 
         An `InputError` there is one here; everything else is `DiedError`.
         """
-        connection = self._connection()
         try:
+            connection = self._connection()
             connection.send((function, arguments))
             return self._received(connection, seconds)
         except (EOFError, OSError) as error:
@@ -48,10 +48,6 @@ class Worker:
             if not isinstance(error, InputError | DiedError):
                 self.close()
             raise
-
-    def start(self) -> None:
-        """Have a process that waits, so that its start counts for nobody."""
-        self._connection()
 
     def close(self) -> None:
         """End the process, whatever it is at."""

@@ -26,9 +26,19 @@ from bnncert.numerics.rounding import TINY, UNIT
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Slopes along noise that weights share: of each coordinate q the slope at the boxes' centres
-    and the most that the boxes add to it, and the most that they add to the vector of slopes; of
-    one layer perhaps also the most that they add to its product with what it is at the centres."""
+    """Slopes along noise that weights share: of each coordinate q the slope C_q at the centres and
+    the most that |C_q| can grow by; how far the vector of slopes can be from C; and of one layer
+    perhaps the most that its product with C can grow by.
+
+    F is a supremum over pairs (x, h) of linear functions of the noise, whose slopes along what is
+    shared are c(x, h). So L² is at most what independent noise adds to it, and sup |c|²: with
+    d = c - C,
+
+        |c|² = Σ_q c_q² <= Σ_q (|C_q| + radius_q)²,
+        |c|² = |C|² + 2 C·d + |d|² <= |C|² + 2 along + reach² <= (|C| + reach)².
+
+    Any set that holds all those pairs will do, and of several ways to see it the least counts.
+    """
 
     center: Tensor  # [B, R, k]
     radius: Tensor  # [B, R, k]
@@ -66,20 +76,27 @@ class Seen:
 @dataclass(frozen=True, eq=False)
 class Tally:
     """What a walk has gathered: the value, and of random weights L² of independent noise and slopes
-    along shared noise. `input_std` waits for the fold at the input, and so does what was `seen` of
-    the input through layers that are certain."""
+    along shared noise, in each way that they are known. `input_std` waits for the fold at the
+    input, and so does what was `seen` of the input through layers that are certain."""
 
     value: Tensor  # [B or 1, R]
     variance: Tensor  # [B or 1, R]
-    shared: Shared | None = None
+    shared: tuple[Shared, ...] = ()
     input_std: Tensor | None = None  # [B, R, n]
     seen: Seen | None = None
 
     def gained(self, constant: Tensor) -> Tally:
         return replace(self, value=self.value + constant)
 
-    def sharing(self, more: Shared) -> Tally:
-        return replace(self, shared=more if self.shared is None else self.shared.plus(more))
+    def sharing(self, *ways: Shared) -> Tally:
+        """With the noise of one more layer, known in one way or in two: the first of one layer goes
+        with the first of another, as the pairs (x, h) lie in all of their sets at once."""
+        if not self.shared:
+            return replace(self, shared=ways)
+        count = max(len(self.shared), len(ways))
+        before, more = (known * (count // len(known)) for known in (self.shared, ways))
+        joined = (one.plus(other) for one, other in zip(before, more, strict=True))
+        return replace(self, shared=tuple(joined))
 
 
 class Step(Protocol):

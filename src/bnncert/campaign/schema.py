@@ -18,7 +18,11 @@ from bnncert.methods import Concentration, Method
 from bnncert.question import Question, require_kind
 from bnncert.results.answers import threshold
 
-ASKED = {field.name: field.metadata.get("kinds", (str,)) for field in dataclasses.fields(Question)}
+ASKED = {
+    field.name: field.metadata.get("kinds", (str,))
+    for field in dataclasses.fields(Question)
+    if field.name != "eps_file"  # campaigns name their items by one radius
+}
 KINDS: dict[str, tuple[type, ...]] = {
     "posteriors": (dict, list),
     **ASKED,

@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
     app.command()(attack)
 
 
-@takes_question(leave_out=("target",), eps="Radius of the input region; 0.05 unless given.")
+@takes_question(
+    leave_out=("target", "eps_file"), eps="Radius of the input region; 0.05 unless given."
+)
 def attack(
     posterior: Posterior,
     question: Question,

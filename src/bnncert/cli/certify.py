@@ -355,6 +355,8 @@ def _both(first: Progress, second: Progress) -> Progress:
 
 def _asked(question: Question, network: Network) -> str:
     """The radius, in standard deviations where inputs are standardised, and the tolerance."""
+    if question.eps_file is not None:
+        return f"a box with the radii of {Path(question.eps_file).name}"
     size = ", ".join(f"{radius:g}" for radius in question.eps) or "of each input"
     own = network.standardisation
     unit = " standard deviations" if own and own.inputs and not own.is_identity else ""

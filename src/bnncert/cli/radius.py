@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 @takes_method
-@takes_question(leave_out=("eps",))
+@takes_question(leave_out=("eps", "eps_file"))
 def radius(
     posterior: Posterior,
     question: Question,

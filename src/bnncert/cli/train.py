@@ -16,6 +16,7 @@ from bnncert.errors import InputError
 if TYPE_CHECKING:
     from bnncert.data import Dataset
     from bnncert.model.network import Network
+    from bnncert.model.standardisation import Standardisation
     from bnncert.posteriors.independent import Normal
     from bnncert.train import Epoch, Robust
     from bnncert.zoo.recipes import Recipe
@@ -159,16 +160,19 @@ def train(
     What `score` says of the posterior is printed, and is in the file.
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """
-    from bnncert.data import inputs_for
+    from bnncert.data import inputs_for, standardisation_of
+    from bnncert.model.standardisation import Standardisation
     from bnncert.train import BayesByBackprop
     from bnncert.zoo.recipes import Recipe
 
     started = None if begin is None else _posterior(begin, bayesian)
     known = None if started is None else started[0].standardisation
-    named = tuple(targets.split(",")) if targets else ()
+    named = _targets(targets, data)
     examples = inputs_for(known, data, targets=named)
     if _is_regression(task, noise_std, named) and noise_std is None:
-        noise_std = _noise(inputs_for(known, data, "train", named))
+        seen = inputs_for(known, data, "train", named)
+        columns = standardisation_of(seen) if started is None else known
+        noise_std = _noise(seen, columns or Standardisation())
     training = BayesByBackprop(
         epochs=epochs,
         batch_size=batch_size,
@@ -205,17 +209,22 @@ def _is_regression(task: str | None, noise_std: float | None, targets: Sequence[
     return task == "regression" or (task is None and (noise_std is not None or bool(targets)))
 
 
-def _noise(examples: Dataset) -> float:
-    """What the best straight line leaves of standardised targets, root mean square: an estimate of
+def _targets(names: str | None, data: str) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if Path(data).suffix != ".csv":
+        raise InputError("--targets name columns of a .csv; leave it out")
+    return tuple(name.strip() for name in names.split(","))
+
+
+def _noise(examples: Dataset, own: Standardisation) -> float:
+    """What the best straight line leaves of the network's targets, root mean square: an estimate of
     their noise from above."""
     import torch
 
     from bnncert.ask import labels_of
-    from bnncert.data import standardisation_of
-    from bnncert.model.standardisation import Standardisation
 
     count = len(examples.x)
-    own = standardisation_of(examples) or Standardisation()
     y = own.targets_of(labels_of(examples, [*range(count)]).double()).reshape(count, -1)
     x = own.inputs_of(examples.x).reshape(count, -1)
     if count - x.shape[1] < LEAST_FREEDOM:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TypeAlias
 
 import torch
@@ -121,8 +122,8 @@ def conclude(traced: Trace, rows: Tensor, tally: Tally) -> Functional:
     terms = sum(step.terms + step.noise.rank for step in traced.linear)
     value = tally.value + _at_input(traced.region, rows.flatten(2), tally, terms)
     squared = tally.variance
-    if tally.shared is not None:
-        squared = squared + tally.shared.squared
+    if tally.shared:
+        squared = squared + reduce(torch.minimum, (known.squared for known in tally.shared))
     for step in traced.linear:
         if step.noise.random:
             squared = squared + step.underflow**2

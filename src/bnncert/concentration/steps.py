@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -136,7 +137,7 @@ class NoisyLinear:
             # Squares below the smallest float are no more than that together.
             tau = None if self.form is None else spread.through(self.form) + SMALLEST
             if shared is not None:
-                tally = tally.sharing(self._reached(rows, shared, tau))
+                tally = tally.sharing(*self._reached(rows, shared, tau))
             tally = self._expect(spread.std, tau, tally)
         return (pull(self.layer, self.mean, rows, self.shape),), tally
 
@@ -153,7 +154,7 @@ class NoisyLinear:
             least = least + rows**2 @ self.noise.bias_variance
         if self.noise.factor is not None:
             slopes = self._slopes(rows, self.noise.factor)
-            shared = replace(self, form=None)._reached(rows, slopes, None)
+            shared = self._in_box(rows, slopes)
             length = (shared.center**2).sum(-1).sqrt() * (1 - gamma(self.terms))
             least = least + (length - shared.reach - self.underflow).clamp_min(0) ** 2
         return least * (1 - 4 * gamma(self.terms))
@@ -204,40 +205,62 @@ class NoisyLinear:
         rounding = 2 * gamma(self.terms) * self._along(rows.abs(), factor.abs())
         return Slopes(self._along(rows, factor), rounding)
 
-    def _reached(self, rows: Tensor, shared: Slopes, tau: Tensor | None) -> Shared:
-        """|a_q·hc + b_q| and |a_q|·hr of every coordinate, hc the middle of the box or, of what is
-        known as a function of the input, where that is in the middle."""
-        relative = 2 * gamma(self.terms)
-        size = shared.size
+    def _reached(self, rows: Tensor, slopes: Slopes, tau: Tensor | None) -> tuple[Shared, ...]:
+        """|a_q·h + b_q| of every coordinate, h anywhere in the box; and, where h is known as a
+        function of the input, as that says."""
+        found = self._in_box(rows, slopes)
+        if self.form is None or tau is None:
+            return (found,)
+        return found, self._through(self.form, rows, slopes, tau)
+
+    def _in_box(self, rows: Tensor, slopes: Slopes) -> Shared:
+        """|a_q·hc + b_q| and |a_q|·hr, hc the middle of the box."""
         h = self.h.reshape(len(self.h.lower), -1)
-        form = self.form
-        middle = (h.lower + h.upper) / 2 if form is None else form.middle
-        radius = torch.maximum(h.upper - middle, middle - h.lower).clamp_min(0) * (1 + 4 * UNIT)
-        center = (shared.coefficients @ middle[:, None, :, None]).squeeze(-1)
+        middle = (h.lower + h.upper) / 2
+        return self._around(rows, slopes, middle, self._radius(middle))[0]
+
+    def _radius(self, middle: Tensor) -> Tensor:
+        """How far the box reaches from a point of it or near it [B, n]."""
+        h = self.h.reshape(len(self.h.lower), -1)
+        return torch.maximum(h.upper - middle, middle - h.lower).clamp_min(0) * (1 + 4 * UNIT)
+
+    def _through(self, form: Affine, rows: Tensor, slopes: Slopes, tau: Tensor) -> Shared:
+        """Around what the form is in the middle of the input region: |V (h - hc)| is at most
+        Σ_p r_p τ_p + Σ_j e_j s_j, by J and e, and what the box says of it holds too."""
+        radius = self._radius(form.middle)
+        found, rounded = self._around(rows, slopes, form.middle, radius)
+        relative = 2 * gamma(self.terms)
+        own = slopes.std
+        moved = dot(tau, form.radius) + dot(own, form.slack)
+        reach = torch.minimum(found.reach, moved * (1 + relative) + rounded)
+        # The gradient of |center|² / 2: Σ_q center_q a_q, and what rounding changes in it.
+        length = (found.center**2).sum(-1, keepdim=True).sqrt()
+        weights = (found.center.unsqueeze(-2) @ slopes.coefficients).squeeze(-2)
+        changed = (4 * relative * own + (slopes.rounding**2).sum(2).sqrt()) * length
+        by_box = dot(weights.abs() + changed, radius)
+        along = torch.minimum(by_box, form.reach(weights) + form.most(changed))
+        along = (along + length.squeeze(-1) * rounded) * (1 + relative)
+        return replace(found, reach=reach, along=along)
+
+    def _around(
+        self, rows: Tensor, slopes: Slopes, middle: Tensor, radius: Tensor
+    ) -> tuple[Shared, Tensor]:
+        """What the box says, so far from this point, and how much of its reach is rounding
+        [B, R]."""
+        relative = 2 * gamma(self.terms)
+        h = self.h.reshape(len(self.h.lower), -1)
+        center = (slopes.coefficients @ middle[:, None, :, None]).squeeze(-1)
         # Signed sums may cancel: their rounding is charged to the radius, not to L as a whole.
         largest = torch.maximum(h.magnitude, middle.abs())[:, None, :, None]
-        slack = ((relative * size + shared.rounding) @ largest).squeeze(-1)
+        slack = ((relative * slopes.size + slopes.rounding) @ largest).squeeze(-1)
         if self.noise.bias_factor is not None:
             flat = rows.flatten(2)
             biases = spread_bias(self.layer, self.noise.bias_factor, self.shape).flatten(1)
             center = center + flat @ biases.mT
             slack = slack + relative * (flat.abs() @ biases.abs().mT)
-        by_coordinate = (size @ radius[:, None, :, None]).squeeze(-1) + slack
+        by_coordinate = (slopes.size @ radius[:, None, :, None]).squeeze(-1) + slack
         rounded = slack.sum(-1)
-        own = (size**2).sum(2).sqrt()
-        reach = dot(own, radius) + rounded
-        if form is None or tau is None:
-            return Shared(center, by_coordinate, reach)
-        moved = dot(tau, form.radius) + dot(own, form.slack)
-        reach = torch.minimum(reach, moved * (1 + relative) + rounded)
-        # The gradient of |center|² / 2: Σ_q center_q a_q, and what rounding changes in it.
-        length = (center**2).sum(-1, keepdim=True).sqrt()
-        weights = (center.unsqueeze(-2) @ shared.coefficients).squeeze(-2)
-        changed = (4 * relative * own + (shared.rounding**2).sum(2).sqrt()) * length
-        box = dot(weights.abs() + changed, radius)
-        along = torch.minimum(box, form.reach(weights) + form.most(changed))
-        along = (along + length.squeeze(-1) * rounded) * (1 + relative)
-        return Shared(center, by_coordinate, reach, along)
+        return Shared(center, by_coordinate, dot(slopes.std, radius) + rounded), rounded
 
     def _along(self, rows: Tensor, factor: Tensor) -> Tensor:
         """The rows before the layer if its weights were each of the factors: [B, R, k, inputs]."""
@@ -280,9 +303,14 @@ class Slopes:
     coefficients: Tensor
     rounding: Tensor
 
-    @property
+    @cached_property
     def size(self) -> Tensor:
         return self.coefficients.abs() + self.rounding
+
+    @cached_property
+    def std(self) -> Tensor:
+        """sqrt(Σ_q a_q²) of every entry [B, R, inputs], from above."""
+        return (self.size**2).sum(2).sqrt()
 
 
 def _spread(squared: Tensor | None, shared: Slopes | None) -> Spread | None:
@@ -305,7 +333,7 @@ def joined(std: Tensor, other: Tensor | None, tally: Tally) -> Tensor:
     do."""
     if other is None:
         return std
-    if tally.shared is not None:
+    if tally.shared:
         return (std + other) * (1 + 4 * UNIT)
     return torch.hypot(std, other) * (1 + 8 * UNIT)
 

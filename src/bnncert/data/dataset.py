@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnncert.errors import InputError
+from bnncert.files.digest import digest
 
 Array: TypeAlias = NDArray[np.generic]
 
@@ -35,6 +36,11 @@ class Dataset:
     names: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     standardised: bool = False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the inputs and what is known of y."""
+        return digest("data", [self.x] if self.y is None else [self.x, self.y])
 
 
 def dataset(where: str, x: Array, y: Array | None, eps: Array | None = None) -> Dataset:

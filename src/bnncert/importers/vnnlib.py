@@ -248,9 +248,11 @@ def _specification(region: Region, rows: Sequence[Row], reach: float) -> Specifi
 
 
 def _label(rows: Tensor, offsets: Tensor) -> int | None:
-    """The class that every row puts before another one, if that is what the rows say."""
+    """The class that the rows put before all others, or before the one that is asked about."""
     label = int(rows[0].argmax())
     rivals = rows.argmin(-1)
     identity = torch.eye(rows.shape[1], dtype=torch.float64)
     says = torch.equal(rows, identity[label] - identity[rivals]) and not bool(offsets.any())
-    return label if says and not bool((rivals == label).any()) else None
+    different = len({*rivals.tolist()}) == len(rows)
+    complete = different and len(rows) in (1, rows.shape[1] - 1)
+    return label if says and complete and not bool((rivals == label).any()) else None

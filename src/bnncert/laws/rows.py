@@ -31,6 +31,7 @@ from bnncert.laws.lattice import (
 from bnncert.laws.remainder import Remainder
 
 CURB = 0.5  # κ', in units of 1/L
+TERMS = 6.0  # standard deviations of a term that the lattice holds at the least
 FARTHEST = 600.0  # of exponents
 SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
 FFT_SPARE = 2.0
@@ -60,12 +61,15 @@ def best_row(
     found = atoms(value - curb * squared, at, row)
     rate = best_rate(found)
     place = shifted(found, rate, ready.floored)
-    mean, std = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
+    mean, std, apart = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
     start = left + options[len(options) // 2].most
     low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
-    if not math.isfinite(high - low):  # numbers that laws are not for: nothing is said
+    if not math.isfinite(high - low + apart):  # numbers that laws are not for: nothing is said
         return 1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), options[0]
-    step = 2.0 ** math.ceil(math.log2(max(high - low, 1e-200) / (ready.size - 8)))
+    span = max(high - low, 2 * apart, 1e-200)
+    step = 2.0 ** math.ceil(math.log2(span / (ready.size - 8)))
+    if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
+        low = high - (ready.size - 8) * step
     choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
     laws, lost = spread(place, found.mass, step, ready.size)
     beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
@@ -101,7 +105,11 @@ def _curb(at: Grid, squared: Tensor, row: int) -> float:
     return CURB / math.sqrt(mean) if mean > 0 else 0.0
 
 
-def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float]:
+def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float, float]:
+    """Mean and standard deviation of the sum, and how far from 0 its terms are: each has a law on
+    the lattice, which must hold it, however little all of them together vary."""
     first = (found.mass * place).sum(-1)
-    variance = (found.mass * place**2).sum(-1) - first**2
-    return float(first.sum()) + beta, math.sqrt(max(float(variance.sum()), 0.0) + std**2)
+    variance = ((found.mass * place**2).sum(-1) - first**2).clamp_min(0)
+    farthest = float((first.abs() + TERMS * variance.sqrt()).amax())
+    together = math.sqrt(float(variance.sum()) + std**2)
+    return float(first.sum()) + beta, together, max(farthest, abs(beta) + TERMS * std)

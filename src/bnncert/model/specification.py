@@ -167,6 +167,24 @@ def explicit_box(box: Box, center: Array | None = None) -> Region:
     return Region(middle, box, "box", radius)
 
 
+def box_around(center: Tensor, radii: Tensor, clip: Clip = None) -> Region:
+    """{x : |x_i - center_i| <= radii_i for all i}, radii of one input's shape, intersected with
+    [clip[0], clip[1]] when given.
+
+    The box is rounded outward.
+
+    >>> x = torch.tensor([[0.5, 0.5]]).double()
+    >>> box_around(x, torch.tensor([0.25, 0.0]).double()).box.upper
+    tensor([[0.7500, 0.5000]], dtype=torch.float64)
+    """
+    clean = ball(center, 0.0, clip=clip)  # which is refused outside of the clip range
+    lower = torch.where(radii > 0, round_down(center - radii), center)
+    upper = torch.where(radii > 0, round_up(center + radii), center)
+    if clean.clip is not None:
+        lower, upper = lower.clamp_min(clean.clip[0]), upper.clamp_max(clean.clip[1])
+    return explicit_box(Box(lower, upper), center)
+
+
 @dataclass(frozen=True, eq=False)
 class Specification:
     """Safe iff C y + d > 0 for all R rows and all x of the region; C [B, R, outputs], d [B, R].

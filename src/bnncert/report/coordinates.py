@@ -33,11 +33,7 @@ def ends(certificate: Certificate, eps: float) -> tuple[Tensor, Tensor]:
     """The box around the region, flat."""
     if certificate.norm == "box":
         return certificate.tensors[LOWER].flatten(), certificate.tensors[UPPER].flatten()
-    x = certificate.x.flatten()
-    low, high = x - eps, x + eps
-    if certificate.clip is not None:
-        low, high = low.clamp_min(certificate.clip[0]), high.clamp_max(certificate.clip[1])
-    return low, high
+    return around(certificate.x, eps, certificate.clip)
 
 
 def half_widths(certificate: Certificate) -> str:
@@ -53,14 +49,24 @@ def half_widths(certificate: Certificate) -> str:
     return f"from {numbers[0]:g} to {numbers[-1]:g}"
 
 
+def around(x: Tensor, eps: float, clip: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+    """The box around a ball."""
+    low, high = x.flatten() - eps, x.flatten() + eps
+    return (low, high) if clip is None else (low.clamp_min(clip[0]), high.clamp_max(clip[1]))
+
+
 def coordinates(
-    certificate: Certificate, eps: float, point: Tensor | None, features: Sequence[Column]
+    x: Tensor,
+    sides: tuple[Tensor, Tensor],
+    point: Tensor | None,
+    features: Sequence[Column],
+    norm: str,
 ) -> Table | None:
     """None of inputs of very many coordinates."""
-    low, high = ends(certificate, eps)
+    low, high = sides
     if len(low) > MOST:
         return None
-    kept = [certificate.x.flatten(), low, high] + ([] if point is None else [point.flatten()])
+    kept = [x.flatten(), low, high] + ([] if point is None else [point.flatten()])
     rows = []
     for i, values in enumerate(torch.stack(kept, 1).tolist()):
         known = i < len(features)
@@ -68,7 +74,7 @@ def coordinates(
         rows.append((column.name, *(f"{column.measured(value):.6g}" for value in values)))
     about = "counterexample", *["input", "from", "to"]
     names = ("coordinate", *about[1:], *about[: len(kept) - 3])
-    within = "" if certificate.norm in ("linf", "box") else f" (and in the {certificate.norm} ball)"
+    within = "" if norm in ("linf", "box") else f" (and in the {norm} ball)"
     return Table(f"The input and the ends of its region{within}", names, tuple(rows))
 
 

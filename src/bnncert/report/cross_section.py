@@ -36,8 +36,13 @@ from bnncert.posteriors.independent import Independent
 REACH = 6.0
 STEP = 0.25
 SIDE = 2 * int(REACH / STEP) + 1  # grid points per axis
-# Wrong on the clean input, wrong on the other point, right; then the same inside a proved box.
-CODES = "abcdef"
+# Multiples of REACH at which networks farther along the first axis are looked at too.
+FARTHER = tuple(2.0 ** (k / 2) for k in range(1, 17))
+# Wrong on the clean input, wrong on the other point, right with a smallest margin below each of
+# SHARES of that at the centre or above all of them; then the same inside a proved box.
+CODES = "abcdefghijkl"
+SHARES = (1 / 3, 2 / 3, 1.0)
+RIGHT, BOXED = 2, len(SHARES) + 3
 # By family; standard deviations elsewhere.
 UNITS = {"laplace": "scales", "student-t": "scales", "uniform": "half-widths"}
 
@@ -57,16 +62,20 @@ class CrossSection:
 
     runs: the grid as letters of CODES, each with how often it repeats; a is the slow coordinate, b
     the fast one, both ascending. wrong_at: where on the positive half of the first axis the clean
-    input, and the other point if there is one, are first wrong; None if not within REACH.
+    input, and the other point if there is one, are first wrong; None if not within REACH. margins:
+    the smallest on the clean input at the centre and at REACH on that axis. beyond: where the first
+    network outside the picture was met there that is wrong on the clean input, if one was.
     """
 
     runs: str
     wrong_at: tuple[float | None, ...]
+    margins: tuple[float, float] = (0.0, 0.0)
+    beyond: float | None = None
 
     @property
     def boxed(self) -> bool:
         """Whether the plane meets a proved box."""
-        return any(code in self.runs for code in CODES[3:])
+        return any(code in self.runs for code in CODES[BOXED:])
 
 
 def cross_section(
@@ -84,15 +93,31 @@ def cross_section(
     grid = torch.cartesian_prod(axis, axis)  # b is the fast coordinate
     clean = problem.specification.region.center
     points = clean if point is None else torch.cat([clean, point.unsqueeze(0)])
-    right = _right(problem, plane, grid, points)
-    codes = torch.where(right[:, 0], torch.where(right[:, -1], 2, 1), 0)
+    margins = _margins(problem, plane, grid, points)
+    right = margins > 0
+    bands = _bands(margins.amin(1))
+    codes = torch.where(right[:, 0], torch.where(right[:, -1], RIGHT + bands, 1), 0)
     inside = torch.zeros(len(grid), dtype=torch.bool)
     for box in boxes:
         inside |= _inside(plane, grid, box)
     ahead = slice(SIDE // 2, None)
-    first_axis = right.reshape(SIDE, SIDE, -1)[ahead, SIDE // 2]  # a >= 0, b = 0
-    wrong_at = tuple(_first_wrong(axis[ahead], own) for own in first_axis.T)
-    return CrossSection(_runs((codes + 3 * inside).tolist()), wrong_at)
+    first_axis = margins.reshape(SIDE, SIDE, -1)[ahead, SIDE // 2]  # a >= 0, b = 0
+    wrong_at = tuple(_first_wrong(axis[ahead], own > 0) for own in first_axis.T)
+    farther = REACH * torch.tensor(FARTHER, dtype=torch.float64)
+    outside = torch.stack([farther, torch.zeros_like(farther)], 1)
+    return CrossSection(
+        _runs((codes + BOXED * inside).tolist()),
+        wrong_at,
+        (float(first_axis[0, 0]), float(first_axis[-1, 0])),
+        _first_wrong(farther, _margins(problem, plane, outside, clean)[:, 0] > 0),
+    )
+
+
+def _bands(margins: Tensor) -> Tensor:
+    """Which of SHARES of the margin at the centre each reaches, [P]; all where that is wrong."""
+    center = margins[len(margins) // 2]
+    reached = torch.stack([margins >= share * center for share in SHARES])
+    return torch.where(center > 0, reached.sum(0), len(SHARES))
 
 
 def dangerous_plane(problem: Problem, seed: int) -> Plane | None:
@@ -157,8 +182,8 @@ def _alive(posterior: Independent | LowRankNormal) -> Tensor:
     return posterior.spread > 0
 
 
-def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
-    """Whether the networks of the grid [P, 2] satisfy every row at points [K, *shape]: [P, K]."""
+def _margins(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tensor:
+    """The smallest row of the networks of the grid [P, 2] at points [K, *shape]: [P, K]."""
     network = problem.network
     spec = problem.specification
     widest = max(math.prod(shape) for shape in network.shapes)
@@ -170,7 +195,7 @@ def _right(problem: Problem, plane: Plane, grid: Tensor, points: Tensor) -> Tens
 
     def part(chosen: slice) -> Tensor:
         outputs = _forward(network, near, grid[chosen].to(kind), points.to(kind)).double()
-        return (outputs @ spec.rows[0].mT + spec.offsets[0] > 0).all(-1)
+        return (outputs @ spec.rows[0].mT + spec.offsets[0]).amin(-1)
 
     return torch.cat(in_batches(part, len(grid), 8 * 8 * len(points) * widest, points.device))
 

@@ -29,9 +29,10 @@ from bnncert.model.specification import Specification, ball
 from bnncert.model.standardisation import Column
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.independent import Independent
-from bnncert.report.coordinates import Table, coordinates, half_widths, outputs_there
+from bnncert.report.coordinates import Table, around, coordinates, ends, half_widths, outputs_there
 from bnncert.report.cross_section import CrossSection, cross_section
 from bnncert.report.evidence import in_words
+from bnncert.report.inputs import AskedInputs
 from bnncert.report.pictures import Pixels, as_image, difference, to_pixels, value_range
 from bnncert.report.statement import name_of, plain
 from bnncert.results.folder import RADII, StoredResult
@@ -95,7 +96,7 @@ class Entry:
     tables: Sequence[Table] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Called:
     """What coordinates, and outputs or classes, are called and were measured as; and whether
     regions are boxes, whose sides need not be equal."""
@@ -104,6 +105,7 @@ class Called:
     outputs: Sequence[Column] = ()
     boxed: bool = False
     bounded: Column | None = None  # what bounds of a mean were measured as
+    asked: AskedInputs | None = None  # where they are at hand
 
 
 def read_verdicts(folder: Path, results: Sequence[StoredResult]) -> list[CheckerVerdict] | None:
@@ -196,7 +198,7 @@ def read_entry(
             raise InputError(
                 f"input {result.index} claims something and names no certificate; certify again"
             )
-        return Entry(result, verdict, _facts(result, verdict, None, called))
+        return _unproved(result, verdict, called)
     path = _inside(folder, result.certificate)
     certificate = read_certificate(path)
     try:
@@ -214,6 +216,25 @@ def read_entry(
         raise InputError(
             f"{str(path)!r} is not a certificate of bnncert ({error!r}); certify again"
         ) from error
+
+
+def _unproved(result: StoredResult, verdict: CheckerVerdict | None, called: Called) -> Entry:
+    """A result without a certificate; its input is shown where the data are at hand."""
+    facts = _facts(result, verdict, None, called)
+    asked = called.asked
+    if asked is None or not 0 <= result.index < len(asked.x):
+        return Entry(result, verdict, facts)
+    x = asked.x[result.index]
+    image = as_image(x)
+    if image is not None:
+        return Entry(
+            result,
+            verdict,
+            facts,
+            picture=Picture(to_pixels(image, value_range(image, asked.clip))),
+        )
+    table = coordinates(x, around(x, result.eps, asked.clip), None, called.features, asked.norm)
+    return Entry(result, verdict, facts, tables=[] if table is None else [table])
 
 
 def _facts(
@@ -337,7 +358,8 @@ def _tables(
     pictured: bool,
 ) -> list[Table]:
     """What a picture does not show: coordinates, and outputs where the posterior is at hand."""
-    tables = [] if pictured else [coordinates(certificate, eps, point, called.features)]
+    sides, x = ends(certificate, eps), certificate.x
+    tables = [coordinates(x, sides, point, called.features, certificate.norm)][pictured:]
     if model is not None:
         tables.append(outputs_there(model, certificate, point, called.outputs))
     return [table for table in tables if table is not None]

@@ -23,7 +23,7 @@ from bnncert.errors import InputError
 from bnncert.evidence.predictive import MEAN
 from bnncert.files.tensors import write_atomically
 from bnncert.importers import load_posterior
-from bnncert.report.cross_section import REACH, SIDE, unit
+from bnncert.report.cross_section import FARTHER, REACH, SIDE, unit
 from bnncert.report.entries import (
     HALF_WIDTHS,
     VERDICTS,
@@ -35,6 +35,7 @@ from bnncert.report.entries import (
     read_verdicts,
 )
 from bnncert.report.html import policy, shipped, template
+from bnncert.report.inputs import inputs_at_hand
 from bnncert.report.pictures import data_uri, shrink
 from bnncert.report.statement import name_of, particulars, statement
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
@@ -90,7 +91,7 @@ def write_report(
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--out {str(path)!r} must be a file in a folder that exists")
     manifest = _named(read_manifest(folder), names)
-    called = _called(manifest, names)
+    called = _called(manifest, names, folder)
     verdicts = read_verdicts(folder, results)
     pairs = [(result, verdicts[i] if verdicts else None) for i, result in enumerate(results)]
     shown = [(result, verdict) for result, verdict in pairs if eps in (None, result.eps)]
@@ -132,7 +133,7 @@ def _about(folder: Path, results: list[StoredResult], posterior: str | None) -> 
     return kept
 
 
-def _called(manifest: Manifest | None, names: Path | None) -> Called:
+def _called(manifest: Manifest | None, names: Path | None, folder: Path) -> Called:
     """Of a file, else of the manifest."""
     if manifest is not None:
         asked = manifest.question
@@ -140,7 +141,8 @@ def _called(manifest: Manifest | None, names: Path | None) -> Called:
         if isinstance(asked.condition, OutputWithin) and manifest.outputs:
             bounded = manifest.outputs[asked.condition.output]
         boxed = asked.region.norm == "box"
-        return Called(manifest.features, manifest.outputs, boxed, bounded)
+        there = inputs_at_hand(manifest, folder)
+        return Called(manifest.features, manifest.outputs, boxed, bounded, there)
     given = Names() if names is None else read_names(names)
     return Called(given.features, given.outputs)
 
@@ -332,7 +334,18 @@ def _caption(entry: Entry, unit: str | None) -> str:
         f"{name} {_wrong_at(at, unit)}"
         for name, at in zip(points, entry.section.wrong_at, strict=False)
     )
-    return f"{ways}. {_marked(entry)}"
+    least, last = entry.section.margins
+    falls = (
+        f"The smallest margin on the clean input is {least:.3g} at the centre and {last:.3g} at "
+        f"{REACH:g} {unit} along it"
+    )
+    if entry.section.wrong_at[0] is None:
+        beyond = entry.section.beyond
+        found = f"at about {beyond:.3g}" if beyond else f"up to {REACH * FARTHER[-1]:.4g}"
+        falls += (
+            f"; the first wrong network was met {found}" if beyond else f"; none is wrong {found}"
+        )
+    return f"{ways}. {falls}. {_marked(entry)}"
 
 
 def _wrong_at(distance: float | None, unit: str) -> str:
@@ -347,9 +360,7 @@ def _marked(entry: Entry) -> str:
     if entry.facts["kind of evidence"] == "boxes":
         boxed = entry.section is not None and entry.section.boxed
         return "Marked: inside the proved boxes." if boxed else "No proved box meets it."
-    return (
-        "The evidence is not made of boxes of weights, so no part of the plane is marked as proved."
-    )
+    return "The evidence bounds all weights together, so no part of the plane is marked as proved."
 
 
 def _fitting(figures: Sequence[object], room: int) -> list[object]:

@@ -64,15 +64,15 @@
   // The plane of weights: runs of letters down its columns, one colour a letter.
   const section = ([runs, points], caption) => {
     const side = data.side, middle = side / 2, unit = (side - 1) / (2 * data.reach);
-    const paths = ["", "", ""];
+    const paths = ["", "", "", "", "", ""];
     let proved = "", at = 0;
-    for (const [, letter, length] of runs.matchAll(/([a-f])(\d+)/g)) {
+    for (const [, letter, length] of runs.matchAll(/([a-l])(\d+)/g)) {
       const code = letter.charCodeAt(0) - 97;
       for (let left = Number(length); left > 0;) {
         const column = Math.floor(at / side), low = at % side, take = Math.min(left, side - low);
         const cell = `M${column} ${side - low - take}h1v${take}h-1z`;
-        paths[code % 3] += cell;
-        if (code > 2) proved += cell;
+        paths[code % 6] += cell;
+        if (code > 5) proved += cell;
         at += take;
         left -= take;
       }
@@ -95,6 +95,12 @@
     const legend = element("div", {class: "legend"});
     const entry = (name, text) => legend.append(element("span", {}, element("i", {class: `swatch ${name}`}), text));
     entry("right", points > 1 ? "right on the input and on the counterexample" : "right on the clean input");
+    const bands = ["below a third", "below two thirds", "below all", "at least all"];
+    const seen = bands.map((text, band) => [`right${band}`, text, band]).filter(([, , band]) => paths[2 + band]);
+    if (seen.length > 1) {
+      legend.append(element("span", {class: "bands"}, "smallest margin, of that at the centre:",
+        ...seen.map(([name, text]) => element("span", {}, element("i", {class: `swatch ${name}`}), text))));
+    }
     if (points > 1) entry("half", "right on the input, wrong on the counterexample");
     entry("wrong", "wrong on the clean input");
     if (proved) entry("proved", "inside a proved box");
