@@ -16,7 +16,7 @@ from bnncert.layers import Hardtanh, LeakyReLU, PReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.activations import Activation
 from bnncert.model.box import Box
 from curves import curve
-from scenarios import CURVES, EVERY, KINKED, PIECEWISE_LINEAR, vector
+from scenarios import CURVES, EVERY, KINKED, PIECEWISE_LINEAR, uniform, vector
 
 TINY, SUBNORMAL, NEXT = 1e-300, 5e-324, math.nextafter(1.0, 2.0)
 SPECIAL = [
@@ -155,6 +155,19 @@ def test_no_line_crosses_its_activation(activation: Activation) -> None:
                 if not (a * x + b <= f <= c * x + d):
                     wrong.append((l, u, z))
     assert not wrong, f"{len(wrong)} points, the first: {wrong[0]}"
+
+
+@pytest.mark.parametrize("activation", [*EVERY, PReLU((1000.0,))], ids=str)
+def test_no_line_is_steeper_than_its_activation(activation: Activation) -> None:
+    """Not by a rounding either: evidence with such slopes is refused."""
+    generator = torch.Generator().manual_seed(0)
+    center, size, width = uniform(3, 100_000, generator=generator)
+    lower = (2 * center - 1) * 10 ** (6 * size - 4)
+    upper = lower + lower.abs() * 10 ** (22 * width - 18)
+    found = relax(activation, Box(lower.unsqueeze(0), upper.unsqueeze(0)))
+    least, most = activation.traits.slopes
+    for slopes in (found.lower_slope, found.upper_slope):
+        assert bool(((slopes >= least) & (slopes <= most)).all())
 
 
 @pytest.mark.parametrize("activation", EVERY, ids=str)

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from bnncert import Problem, ball, half_space, mlp
+from bnncert import Concentration, Problem, ball, certify, half_space, mlp
 from bnncert.evidence.laws import LineLaw, SharedLaw
 from bnncert.laws.cells import cells
 from bnncert.laws.corners import grid
@@ -20,12 +20,15 @@ from bnncert.layers import (
     ELU,
     GELU,
     SELU,
+    Dense,
+    Flatten,
     HardSwish,
     Hardtanh,
     LeakyReLU,
     Mish,
     PReLU,
     ReLU,
+    Reshape,
     Sigmoid,
     SiLU,
     Softplus,
@@ -33,6 +36,7 @@ from bnncert.layers import (
     Tanh,
 )
 from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.network import Network
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from scenarios import gaussian, uniform, vector
@@ -136,6 +140,52 @@ def test_slopes_by_neuron() -> None:
     assert isinstance(law, LineLaw)
     assert bool((law.slopes[0] < 0).any())
     assert bool((law.slopes[2] > 2).any())
+
+
+def test_slopes_of_a_shape_are_those_of_its_entries() -> None:
+    """Slopes by channel of an image that a reshaping makes of the neurons, and the same by neuron:
+    one network, and one law."""
+    ends = Dense(2, 6), Dense(6, 1)
+    by_channel = PReLU((0.1, -0.7, 1.5), (3, 1, 1))
+    image = Network((2,), (ends[0], Reshape((3, 2, 1)), by_channel, Flatten(), ends[1]))
+    by_neuron = PReLU((0.1, 0.1, -0.7, -0.7, 1.5, 1.5), (6,))
+    generator = torch.Generator().manual_seed(0)
+    posterior = Normal(
+        gaussian(image.size, generator=generator), torch.full((image.size,), 0.3).double()
+    )
+    spec = half_space(ball(vector(0.4, 0.9).reshape(1, 2), 0.0), vector(1.0), 2.0)
+    found = []
+    for network in (image, Network((2,), (ends[0], by_neuron, ends[1]))):
+        problem = Problem(network, posterior, spec)
+        (law,), (refuted,) = prove_laws(problem, posterior), refute_by_laws(problem, posterior)
+        assert refuted is not None
+        found.append((law.bound, refuted.upper))
+    (share,) = robust_share(problem, 0).tolist()
+    assert found[0] == found[1]
+    assert share - 0.05 < found[0][0] < share + 0.03
+    assert share - 0.03 < found[0][1] < share + 0.05
+
+
+@pytest.mark.parametrize("scale", [2.0**130, 2.0**400])
+@pytest.mark.parametrize("activation", [ReLU(), Tanh()], ids=str)
+def test_numbers_whose_squares_are_infinite_have_no_law(
+    activation: Activation, scale: float
+) -> None:
+    network = mlp(2, 3, 1, activation=activation)
+    mean, std = torch.ones(network.size).double(), torch.full((network.size,), 0.3).double()
+    mean[-4:], std[-4:] = scale, scale
+    problem = Problem(
+        network,
+        Normal(mean, std),
+        half_space(ball(vector(0.3, 0.7).reshape(1, 2), 0.01), vector(1.0), 0.0),
+    )
+    assert isinstance(problem.posterior, Normal)
+    (law,) = prove_laws(problem, problem.posterior)
+    assert law.bound == 0
+    (found,) = certify(problem, Concentration(upper=True))
+    (share,) = robust_share(problem, 0).tolist()
+    assert found.lower <= share + 0.03
+    assert found.upper >= share - 0.03
 
 
 def relus(inputs: int, eps: float) -> tuple[Problem, Normal]:

@@ -122,8 +122,9 @@ def _kinked(activation: Kinked, interval: Box) -> Relaxation:
     kinks = activation.traits.kinks
     points = [l, *(torch.full_like(l, kink).clamp(l, u) for kink in kinks), u]
     values = [activation(z) for z in points]
-    below = hull_slope(points, values)
-    above = -hull_slope(points, [-value for value in values])
+    steepest = activation.traits.slopes  # which a chord may leave by a rounding
+    below = hull_slope(points, values).clamp(*steepest)
+    above = (-hull_slope(points, [-value for value in values])).clamp(*steepest)
     lower = kinked_intercept(activation, 1, below, interval)
     upper = -kinked_intercept(activation, -1, -above, interval)
     for left, right, slope in _pieces(activation, l):

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.linear import prefix
-from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.activations import ACTIVATIONS, Activation, PReLU
 from bnncert.model.box import Box
 from bnncert.model.layers import Dense
-from bnncert.model.moves import Flatten, Reshape
+from bnncert.model.moves import Flatten, Reshape, Shape
 from bnncert.model.network import Network
 from bnncert.model.specification import Region
 from bnncert.numerics.rounding import UNIT
@@ -136,7 +136,17 @@ def head(network: Network, posterior: Normal) -> Head:
     (weight, bias, weight_std, bias_std), (out, shift, out_std, shift_std) = (
         (mean[k][0], _bias(mean[k]), std[k][0], _bias(std[k])) for k in (first, last)
     )
-    return Head(activation, weight, weight_std, bias, bias_std, out, out_std, shift, shift_std)
+    own = _by_neuron(activation, network.shape_before(between))
+    return Head(own, weight, weight_std, bias, bias_std, out, out_std, shift, shift_std)
+
+
+def _by_neuron(activation: Activation, shape: Shape) -> Activation:
+    """With a slope for every neuron, where slopes are of a shape: here neurons stand in a row."""
+    if not isinstance(activation, PReLU) or not activation.shape:
+        return activation
+    slopes = torch.tensor(activation.slopes, dtype=torch.float64).reshape(activation.shape)
+    each = slopes.expand(shape).flatten().tolist()
+    return PReLU(tuple(each), (len(each),))
 
 
 def _node(network: Network) -> int:

@@ -64,6 +64,8 @@ def best_row(
     mean, std, apart = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
     start = left + options[len(options) // 2].most
     low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
+    if not math.isfinite(high - low + apart):  # numbers that laws are not for: nothing is said
+        return 1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), options[0]
     span = max(high - low, 2 * apart, 1e-200)
     step = 2.0 ** math.ceil(math.log2(span / (ready.size - 8)))
     if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
