@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import torch
 
 from bnncert import (
     Box,
+    Column,
     Concentration,
     Problem,
+    Standardisation,
     ball,
     certify,
     class_robust,
@@ -150,6 +153,30 @@ def test_another_question_is_refused(name: str, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, kind)
     edit(folder, change)
     assert codes(folder) == {"manifest-mismatch"}
+
+
+OWN = Standardisation((Column("a", 0.0, 2.0), Column("b")), (Column("price", 22.5, 9.0),))
+COLUMNS: dict[str, Change] = {
+    "a tolerance in smaller units": lambda m: m["outputs"][0].update(std=0.09),
+    "outputs as they are": lambda m: m["outputs"].clear(),
+    "other targets": lambda m: m["outputs"][0].update(mean=0.0),
+    "smaller radii": lambda m: m["features"][0].update(std=1.0),
+    "other inputs": lambda m: m["features"].reverse(),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_what_is_measured_is_what_the_posterior_says(name: str, tmp_path: Path) -> None:
+    """Radii and tolerances are read in those units; what columns are called is not compared."""
+    asked = problem("interval")
+    network = replace(asked.network, standardisation=OWN)
+    found = certify(Problem(network, asked.posterior, asked.specification))
+    found.save(tmp_path / "out")
+    save_posterior(tmp_path / "p.safetensors", network, asked.posterior)
+    edit(tmp_path / "out", lambda m: m["outputs"][0].update(name="cost"))
+    assert codes(tmp_path / "out") == {None}
+    edit(tmp_path / "out", COLUMNS[name])
+    assert codes(tmp_path / "out") == {"manifest-mismatch"}
 
 
 VNNLIB = {
@@ -353,6 +380,9 @@ OTHER_MAPS: dict[str, Change] = {
     "a larger region": region(upper=[1.0, 2.0]),
     "another norm": region(norm="linf"),
     "another condition": condition(kind="text", text="class 0"),
+    "sides that change places": lambda m: m["features"].reverse(),
+    "another scale": lambda m: m["features"][0].update(std=1.0),
+    "another unit": lambda m: m["features"][0].update(name="distance (m)"),
     "a file": condition(**VNNLIB),
     "classes": condition(kind="class", target=None),
 }

@@ -27,7 +27,7 @@ from bnncert.evidence.predictive import MEAN
 from bnncert.methods import Method, default_method, method_of
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, interval_of
-from bnncert.model.standardisation import Column
+from bnncert.model.standardisation import Column, Standardisation
 from bnncert.numerics.batching import slices
 from bnncert.numerics.rounding import ALLOWANCE, MEAN_ALLOWANCE, allow
 from bnncert.outcome import Outcome
@@ -149,7 +149,17 @@ def _about(
     own = {name: value for name, value in options.items() if name != "name"}
     chosen = Chosen(options["name"], own)
     device = spec.rows.device.type
-    return written_now(asked, (chosen,), seed=seed, estimate=estimate, device=device, command=False)
+    columns = problem.network.standardisation or Standardisation()
+    return written_now(
+        asked,
+        (chosen,),
+        seed=seed,
+        estimate=estimate,
+        features=columns.inputs,
+        outputs=columns.outputs,
+        device=device,
+        command=False,
+    )
 
 
 def _in_turn(

@@ -27,8 +27,8 @@ from commands import Run
 from scenarios import gaussian, uniform
 
 OWN = Standardisation(
-    (Column("a", 5.0, 2.0), Column("b", -1.0, 0.5), Column("c", 3e3, 1e2)),
-    (Column("p", 100.0, 10.0), Column("q", -7.0, 0.25)),
+    (Column("a", 5.1, 2.3), Column("b", -1.7, 0.3), Column("c", 3e3 + 0.1, 1e2 / 3)),
+    (Column("p", 100.1, 10.7), Column("q", -7.7, 0.1)),  # none of them a float32
 )
 DRAWN = 1000
 NETWORKS = {
@@ -61,10 +61,14 @@ def test_draws_are_the_same_functions(name: str, parts: str) -> None:
         assert [c.name for c in made.standardisation.outputs] == [c.name for c in own.outputs]
         y = network.forward(posterior.center, own.inputs_of(x))
         mean, std = (
-            torch.tensor([getattr(column, part) for column in own.outputs] or [default]).double()
+            torch.tensor(
+                [getattr(column, part) for column in own.outputs] or [default], dtype=torch.float64
+            )
             for part, default in (("mean", 0.0), ("std", 1.0))
         )
-        torch.testing.assert_close(made.forward(found.center, x), mean + std * y)
+        torch.testing.assert_close(
+            made.forward(found.center, x), mean + std * y, rtol=1e-12, atol=1e-10
+        )
         there = std * network.forward(sample(posterior, DRAWN, 0), own.inputs_of(x)).std(0)
         here = made.forward(sample(found, DRAWN, 1), x).std(0)
         assert bool(((here - there).abs() <= 0.15 * there.amax(0)).all())

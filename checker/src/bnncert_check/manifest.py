@@ -1,8 +1,9 @@
 """The manifest of a result folder: what it says was asked must be what its certificates prove.
 
 Only facts are read that a line or a certificate can contradict: posteriors by digest, quantity and
-threshold, norm, radii and clip range, condition. What else a manifest holds (files, methods,
-versions, machine, date) is demanded in its type, and believed by nobody.
+threshold, norm, radii and clip range, condition, and by what numbers were standardised. What else a
+manifest holds (files, methods, versions, machine, date) is demanded in its type, and believed by
+nobody.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bnncert_check.files import reading, regular, strict_json
 from bnncert_check.grammar import flag, listed, members, number, threshold, whole, word
-from bnncert_check.model import Model
+from bnncert_check.model import Column, Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import MEAN, P_SAFE, SOFTMAX, CannotCheck, Rejected
 
@@ -85,6 +86,9 @@ class Condition:
         return "the rows of each certificate" if self.kind == "rows" else repr(self.text)
 
 
+Named: TypeAlias = tuple[str, Column]
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What was asked, as far as a certificate can contradict it."""
@@ -99,6 +103,8 @@ class Manifest:
     count: int | None  # of inputs
     lower: tuple[float, ...]  # of a region that is certified in parts
     upper: tuple[float, ...]
+    features: tuple[Named, ...]
+    outputs: tuple[Named, ...]
 
     def require_line(
         self,
@@ -114,9 +120,12 @@ class Manifest:
         """
         own = model.posterior_digest, model.architecture_digest
         _require("the digest of the posterior", own in self.subjects)
+        _require("the standardisation of the outputs", _agree(self.outputs, model.units))
         _require("the quantity", quantity == self.quantity)
         _require("the threshold", at_least == self.at_least)
         _require("the radius", not self.eps or eps in self.eps)
+        if not self.lower:  # of maps features are sides
+            _require("the standardisation of the features", _agree(self.features, model.features))
         if classes is not None and self.condition.kind in ("class", "interval", "half-space"):
             _require("the class", classes == (self.condition.kind == "class"))
 
@@ -126,11 +135,13 @@ class Manifest:
         at_least: Fraction,
         text: str,
         box: tuple[tuple[float, ...], tuple[float, ...]],
+        sides: tuple[Named, ...],
     ) -> None:
         """A map of a region must be an answer to this question."""
         self.require_line(model, P_SAFE, 0.0, at_least, None)
         _require("the norm", self.norm == "box")
         _require("the region", (self.lower, self.upper) == box)
+        _require("what sides are called and measured in", self.features == sides)
         stated = {
             "text": self.condition.text,
             "vnn-lib": f"no counterexample of {self.condition.file}",
@@ -142,6 +153,11 @@ class Manifest:
         _require("the clip range", question.region.clip == self.clip)
         _require("the region", not (self.lower or self.upper))  # maps alone have one for all parts
         self.condition.require(question)
+
+
+def _agree(said: tuple[Named, ...], known: tuple[Column, ...]) -> bool:
+    """Whether columns are the posterior's own, but for their names, where it has any."""
+    return not known or tuple(column for _, column in said) == known
 
 
 def _require(what: str, same: bool) -> None:
@@ -181,6 +197,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         count=_inputs(asked["inputs"]),
         lower=_numbers(region["lower"], "the lower ends"),
         upper=_numbers(region["upper"], "the upper ends"),
+        features=_columns(top["features"], "the features"),
+        outputs=_columns(top["outputs"], "the outputs"),
     )
 
 
@@ -190,12 +208,6 @@ def _require_form(top: dict[str, Any]) -> None:
         whole(top[name], f"{name} of {MANIFEST}", 0)
     for method in listed(top["methods"], f"the methods of {MANIFEST}"):
         word(members(method, "a method", ("name", "options"))["name"], "the name of a method")
-    for name in ("features", "outputs"):
-        for column in listed(top[name], f"{name} of {MANIFEST}"):
-            found = members(column, f"an entry of {name}", ("name", "mean", "std"))
-            word(found["name"], f"a name of {name}")
-            for end in ("mean", "std"):
-                number(found[end], f"{end} of {name}")
     for name in ("versions", "machine"):
         if type(top[name]) is not dict:
             raise CannotCheck("malformed", f"{name} of {MANIFEST} is not an object")
@@ -204,6 +216,15 @@ def _require_form(top: dict[str, Any]) -> None:
     word(top["date"], f"the date of {MANIFEST}")
     if top["command"] is not None:
         word(top["command"], f"the command of {MANIFEST}")
+
+
+def _columns(value: Any, what: str) -> tuple[Named, ...]:
+    found = []
+    for column in listed(value, f"{what} of {MANIFEST}"):
+        said = members(column, f"an entry of {what}", ("name", "mean", "std"))
+        mean, std = (number(said[end], f"{end} of {what}") for end in ("mean", "std"))
+        found.append((word(said["name"], f"a name of {what}"), Column(mean, std)))
+    return tuple(found)
 
 
 def _numbers(value: Any, what: str, count: int | None = None) -> tuple[float, ...]:

@@ -47,7 +47,7 @@ from bnncert_check.grammar import (
     written,
 )
 from bnncert_check.manifest import read_manifest
-from bnncert_check.model import Model
+from bnncert_check.model import Column, Model
 from bnncert_check.question import Question
 from bnncert_check.verdict import ACCEPT, P_SAFE, CannotCheck, Reason, Rejected, Verdict
 
@@ -72,6 +72,11 @@ class Side:
     high: Fraction
     lower: float
     upper: float
+    column: Column
+
+    @property
+    def named(self) -> tuple[str, Column]:
+        return (f"{self.name} ({self.unit})" if self.unit else self.name), self.column
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,8 @@ def check_map(folder: Path, model: Model) -> Iterator[Verdict]:
         with reading(f"{str(path)!r} is no map"):
             found = _read_map(strict_json(regular(path).read_text()), model)
         if (manifest := read_manifest(folder)) is not None:
-            manifest.require_map(model, found.at_least, found.text, found.box)
+            sides = tuple(side.named for side in found.sides)
+            manifest.require_map(model, found.at_least, found.text, found.box, sides)
         lines = read_lines(folder / CELLS)
         boxes = _boxes(found)
     except Reason as reason:
@@ -192,7 +198,8 @@ def _side(value: Any) -> Side:
         raise Rejected("cells-do-not-cover", f"side {name!r} is longer than what was mapped of it")
     if not (math.nextafter(lower, math.inf) > first and math.nextafter(upper, -math.inf) < last):
         raise Rejected("cells-do-not-cover", f"side {name!r} is shorter than what was mapped")
-    return Side(name, word(said["unit"], f"the unit of {name!r}"), low, high, lower, upper)
+    unit, column = word(said["unit"], f"the unit of {name!r}"), Column(float(center), float(scale))
+    return Side(name, unit, low, high, lower, upper, column)
 
 
 def _fraction(value: Any, where: str) -> Fraction:

@@ -135,7 +135,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Column:
-    """What an output was measured as: mean + std · output."""
+    """What a number of the network was measured as: mean + std · number."""
 
     mean: float
     std: float
@@ -154,7 +154,8 @@ class Model:
     architecture_digest: str
     posterior_digest: str
     size: int = 0  # of the file, in bytes
-    units: tuple[Column, ...] = ()  # of the outputs; none where they are taken as they are
+    features: tuple[Column, ...] = ()  # of the inputs; none where they are taken as they are
+    units: tuple[Column, ...] = ()  # of the outputs
 
     @property
     def input_shape(self) -> Shape:
@@ -222,15 +223,17 @@ def _from_native(path: Path) -> Model:
         raise CannotCheck(
             "malformed", f"the posterior has a tensor {name!r}, which is not part of the format"
         )
-    units = _units(header.get("standardisation"), network)
-    return Model(network, components, digest(header["network"]), own, file.size, units)
+    columns = _standardisation(header.get("standardisation"), network)
+    return Model(network, components, digest(header["network"]), own, file.size, *columns)
 
 
-def _units(described: Any, network: Network) -> tuple[Column, ...]:
-    """The columns of the outputs, where the posterior says by what columns were standardised: one
-    for each number that goes in or comes out, or none."""
+def _standardisation(
+    described: Any, network: Network
+) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """The columns of inputs and of outputs, where the posterior says by what they were
+    standardised: one for each number that goes in or comes out, or none."""
     if described is None:
-        return ()
+        return (), ()
     where = "the standardisation"
     found = members(described, where, ("inputs", "outputs"))
     counts = {"inputs": math.prod(network.input_shape), "outputs": network.outputs}
@@ -238,7 +241,7 @@ def _units(described: Any, network: Network) -> tuple[Column, ...]:
     for name, count in counts.items():
         if len(columns[name]) not in (0, count):
             raise CannotCheck("malformed", f"{where} is of {len(columns[name])} {name}")
-    return tuple(columns["outputs"])
+    return tuple(columns["inputs"]), tuple(columns["outputs"])
 
 
 def _column(described: Any) -> Column:

@@ -60,8 +60,11 @@ def _named(own: Standardisation) -> Standardisation:
 
 
 def _numbers(columns: tuple[Column, ...]) -> tuple[Tensor, Tensor]:
-    means, stds = ([getattr(column, name) for column in columns] for name in ("mean", "std"))
-    return torch.tensor(means).double(), torch.tensor(stds).double()
+    means, stds = (
+        torch.tensor([getattr(column, name) for column in columns], dtype=torch.float64)
+        for name in ("mean", "std")
+    )
+    return means, stds
 
 
 def _in_last_layer(layer: Layer, gaussian: Gaussian, outputs: tuple[Column, ...]) -> Gaussian:

@@ -38,10 +38,10 @@ def inputs_at_hand(manifest: Manifest, folder: Path) -> AskedInputs | None:
     x, columns = data.x, manifest.features
     if asked.inputs.source.is_file and len(columns) == x[0].numel():
         mean, std = (
-            torch.tensor([getattr(column, end) for column in columns]).double().reshape(x[0].shape)
+            torch.tensor([getattr(column, end) for column in columns], dtype=torch.float64)
             for end in ("mean", "std")
         )
-        x = (x - mean) / std
+        x = (x - mean.reshape(x[0].shape)) / std.reshape(x[0].shape)
     return AskedInputs(x, asked.region.norm, asked.region.clip)
 
 
