@@ -119,11 +119,8 @@ class Manifest:
 
         classes: whether it has a label; None where there is no result.
         """
-        own = model.posterior_digest, model.architecture_digest
-        named = [subject for subject in self.subjects if subject[:2] == own]
-        _require("the digest of the posterior", bool(named))
-        law = {(model.family, model.weights)}
-        _require("the family of the posterior", {subject[2:] for subject in named} == law)
+        digests = model.posterior_digest, model.architecture_digest
+        _require("the posterior", (*digests, model.family, model.weights) in self.subjects)
         _require("the standardisation of the outputs", _agree(self.outputs, model.units))
         _require("the quantity", quantity == self.quantity)
         _require("the threshold", at_least == self.at_least)
