@@ -51,7 +51,7 @@ def report(
     posterior: Annotated[
         Path | None,
         typer.Option(
-            help="The posterior that was certified, for cross-sections through its weights."
+            help="The posterior that was certified: cross-sections, outputs at counterexamples."
         ),
     ] = None,
     out: Annotated[
@@ -68,7 +68,9 @@ def report(
     from bnncert.report import write_report
 
     if (folder / MAP).is_file():
-        path = write_page(folder, out)
+        if eps is not None or names is not None:
+            raise InputError("the page of a map takes neither --eps nor --names; leave them out")
+        path = write_page(folder, out, posterior)
     else:
         path = write_report(folder, posterior, out, eps, names)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
