@@ -72,7 +72,11 @@ def manifests(checker: Checker, folder: Path, model: Any, line: dict[str, Any]) 
         "family": model.family,
         "weights": model.weights,
     }
-    question = {"subjects": [about | digests], "region": region, "condition": {"kind": "rows"}}
+    question: dict[str, Any] = {
+        "subjects": [about | digests],
+        "region": region,
+        "condition": {"kind": "rows"},
+    }
     question |= {"quantity": "P_safe", "at_least": "0.5", "inputs": None}
     own: dict[str, Any] = {"schema": "bnncert-manifest/1", "question": question, "methods": []}
     own |= {"seed": 0, "estimate": 0, "features": [], "outputs": [], "versions": {}, "machine": {}}
