@@ -116,6 +116,8 @@ def test_a_map(run: Run, files: dict[str, Path], tmp_path: Path, condition: str)
             "from the posterior “c.safetensors” (normal, 31 weights)",
             "size from -10 to 10 km, age from -2 to 2 a, rooms from 0 to 1, cut into",
             "cells cover the region",
+            "Answered by concentration (effort 0, upper no, at least 0.95); then concentration "
+            "(effort 1, upper yes, at least 0.95).",
             *words,
         )
         table = page.locator("[aria-label='Points where networks fail']")

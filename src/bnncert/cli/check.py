@@ -61,8 +61,10 @@ def report(
     eps: Annotated[float | None, typer.Option(help="Only the results of this radius.")] = None,
     names: Names = None,
 ) -> None:
-    """Write one HTML page about a folder of results, with the checker's verdicts if the folder
-    holds check.json."""
+    """Write one HTML page about a folder of results.
+
+    With the checker's verdicts, if the folder holds check.json.
+    """
     from bnncert.map.folder import MAP
     from bnncert.map.page import write_page
     from bnncert.report import write_report

@@ -65,9 +65,9 @@ def region_map(
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Map an operating region: cut it into cells until each is certified, falsified or as small as
-    cells may be.
+    """Map an operating region, cell by cell.
 
+    It is cut until each cell is certified, falsified or as small as cells may be.
     Every cell has certificates of its own; `check` also checks that the cells cover the region.
     A run that was interrupted, or ended with its budget, goes on when the command is given again.
     """
@@ -147,7 +147,7 @@ def _manifest(
     ]
     return written_now(
         about_region(condition, *ends, subjects, threshold(prover.at_least), source),
-        methods_asked([prover.method]),
+        methods_asked(list(dict.fromkeys([prover.quick, prover.thorough]))),
         seed=prover.seed,
         features=tuple(features),
         outputs=outputs,

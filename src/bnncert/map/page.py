@@ -115,6 +115,7 @@ def render(folder: Path, found: Map, model: Model | None = None) -> str:
         worst=[_row(found, each, names) for each in worst(found)[:WORST]],
         failing=failing(found, names, model),
         modelled=model is not None,
+        classes=any(each.label is not None for each in found.cells),
         data=_data(found, names),
     )
 
