@@ -23,10 +23,10 @@ ZOO = {
     "mnist-mlp-robust": (0.025, 0.05),
     "mnist-mlp-robust-kl1": (0.025, 0.05),
 }
-# Quick methods first: what a run does not reach has their bounds at least. The time limit is for a
-# chunk as a whole, times its inputs, and an interrupt waits for it.
-QUICK: list[dict[str, object]] = [{"effort": 1, "upper": True}]
-THOROUGH: list[dict[str, object]] = [{"effort": 3, "upper": True, "time_limit": 0.05}]
+# Quick methods first: what a run does not reach has their bounds at least. An interrupt waits for
+# the chunks in flight, which at effort 1 can take minutes: every open image is asked for laws.
+QUICK: list[dict[str, object]] = [{"effort": 0, "upper": True}]
+THOROUGH: list[dict[str, object]] = [{"effort": 1, "upper": True}]
 CHUNK = 500
 
 

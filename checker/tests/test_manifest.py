@@ -32,10 +32,11 @@ from bnncert import (
 )
 from bnncert.cli.main import main
 from bnncert.model.specification import Specification, explicit_box
-from bnncert.posteriors import Normal
+from bnncert.posteriors import Empirical, Mixture, Normal
 from bnncert_check import ACCEPT, check_results, read_model, read_results
 from bnncert_check.__main__ import run
 from bnncert_check.maps import check_map
+from checking import families
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -122,6 +123,8 @@ def posterior(**changes: Any) -> Change:
 MISMATCHES: dict[str, tuple[str, Change]] = {
     "another posterior": ("class", posterior(posterior="0" * 64)),
     "another architecture": ("class", posterior(architecture="0" * 64)),
+    "another family": ("class", posterior(family="laplace")),
+    "another number of weights": ("class", posterior(weights=1)),
     "another threshold": ("class", asked(at_least="0.94999")),
     "another quantity": ("class", asked(quantity="softmax", at_least=None)),
     "a smaller radius": ("class", region(eps=[0.04])),
@@ -177,6 +180,17 @@ def test_what_is_measured_is_what_the_posterior_says(name: str, tmp_path: Path) 
     assert codes(tmp_path / "out") == {None}
     edit(tmp_path / "out", COLUMNS[name])
     assert codes(tmp_path / "out") == {"manifest-mismatch"}
+
+
+def test_a_manifest_names_families_and_sizes_as_the_checker_does(tmp_path: Path) -> None:
+    network = mlp(1, 2, 1)
+    laws = {name: law for name, (law, _) in families(network.size).items()}
+    laws["empirical"] = Empirical(torch.stack([laws["normal"].center] * 2))
+    laws["a mixture of one"] = Mixture((1.0,), (Normal(*laws["normal"].tensors().values()),))
+    for law in laws.values():
+        save_posterior(tmp_path / "p.safetensors", network, law)
+        model = read_model(tmp_path / "p.safetensors")
+        assert (model.family, model.weights) == (law.family, law.size)
 
 
 VNNLIB = {

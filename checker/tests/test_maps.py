@@ -259,6 +259,7 @@ GAPS = "cells-do-not-cover"
         (set_line("certified", **{"class": None}), NOT),
         (set_line("certified", lower=0.97, upper=0.96), "claim-not-a-probability"),
         (set_line("certified", point=[1.0]), NOT),
+        (set_line("certified", point=[9.0, 0.0, 1.0]), NOT),  # outside the cell
         (set_line("certified", low=[0.0]), NOT),
         (set_line("certified", cell=10**6), GAPS),
         (set_line("falsified", upper=0.0, lower=0.0), "upper-too-low"),

@@ -15,6 +15,7 @@ from bnncert.bench.runs import Answer
 from bnncert.bench.scores import Score, score
 from bnncert.bench.suite import Instance, make, read_suite
 from bnncert.bench.verdicts import Verdict
+from bnncert.experiments.plots import COLOURS
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +101,33 @@ def test_without_wrong_answers_the_page_says_so(instances: list[Instance], tmp_p
     index = read(write_pages(tmp_path, instances, right))
     assert "No wrong answer" in index.text
     assert index.tags.count("aside") == 1
+
+
+def test_the_plot_is_a_picture_too(instances: list[Instance], tmp_path: Path) -> None:
+    """Of those that settle anything, by name and count, in the colours of the page; the same bytes
+    each time."""
+    statistics = [
+        replace(one, tool="statistics", certified=False, points=0.0)
+        for one in scores_of(instances)
+        if one.tool == "concentration-1"
+    ]
+    scores = [*scores_of(instances), *statistics]
+    write_pages(tmp_path, instances, scores)
+    picture = (tmp_path / "report" / "settled.svg").read_bytes()
+    drawn = re.findall(r"<!-- (.+?) -->", picture.decode())
+    assert "concentration-1 (1)" in drawn
+    assert "statistics * (1)" in drawn
+    assert "Instances settled, of 3" in drawn
+    assert not [text for text in drawn if text.startswith(("mine", "late"))]
+    assert (tmp_path / "report" / "settled.png").stat().st_size > 1000
+    assert COLOURS["concentration"].encode() in picture
+    write_pages(tmp_path, instances, scores)
+    assert (tmp_path / "report" / "settled.svg").read_bytes() == picture
+
+
+def test_where_nobody_settles_anything_there_is_no_picture(
+    instances: list[Instance], tmp_path: Path
+) -> None:
+    wrong = [one for one in scores_of(instances) if one.tool == "mine"]
+    write_pages(tmp_path, instances, wrong)
+    assert not (tmp_path / "report" / "settled.svg").exists()

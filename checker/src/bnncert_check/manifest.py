@@ -1,9 +1,9 @@
 """The manifest of a result folder: what it says was asked must be what its certificates prove.
 
-Only facts are read that a line or a certificate can contradict: posteriors by digest, quantity and
-threshold, norm, radii and clip range, condition, and by what numbers were standardised. What else a
-manifest holds (files, methods, versions, machine, date) is demanded in its type, and believed by
-nobody.
+Only facts are read that the posterior, a line or a certificate can contradict: digests, families
+and sizes of posteriors, quantity and threshold, norm, radii and clip range, condition, and by what
+numbers were standardised. What else a manifest holds (files, methods, versions, machine, date) is
+demanded in its type, and believed by nobody.
 """
 
 from __future__ import annotations
@@ -87,13 +87,14 @@ class Condition:
 
 
 Named: TypeAlias = tuple[str, Column]
+Subject: TypeAlias = tuple[str, str, str, int]  # digests, of the architecture second; family, size
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What was asked, as far as a certificate can contradict it."""
 
-    subjects: frozenset[tuple[str, str]]  # digests of posterior and architecture
+    subjects: frozenset[Subject]
     norm: str
     eps: frozenset[float]
     clip: tuple[float, float] | None
@@ -118,8 +119,8 @@ class Manifest:
 
         classes: whether it has a label; None where there is no result.
         """
-        own = model.posterior_digest, model.architecture_digest
-        _require("the digest of the posterior", own in self.subjects)
+        digests = model.posterior_digest, model.architecture_digest
+        _require("the posterior", (*digests, model.family, model.weights) in self.subjects)
         _require("the standardisation of the outputs", _agree(self.outputs, model.units))
         _require("the quantity", quantity == self.quantity)
         _require("the threshold", at_least == self.at_least)
@@ -232,15 +233,15 @@ def _numbers(value: Any, what: str, count: int | None = None) -> tuple[float, ..
     return tuple(number(entry, where) for entry in listed(value, where, count))
 
 
-def _subject(value: Any) -> tuple[str, str]:
+def _subject(value: Any) -> Subject:
     found = members(value, f"a posterior of {MANIFEST}", SUBJECT)
-    for name in ("name", "family"):
-        word(found[name], f"{name} of a posterior")
-    whole(found["weights"], "the weights of a posterior", 0)
+    word(found["name"], "the name of a posterior")
+    family = word(found["family"], "the family of a posterior")
+    weights = whole(found["weights"], "the weights of a posterior", 0)
     if found["source"] is not None:
         _source(found["source"])
     posterior, architecture = (word(found[name], name) for name in ("posterior", "architecture"))
-    return posterior, architecture
+    return posterior, architecture, family, weights
 
 
 def _source(value: Any) -> tuple[str, str]:

@@ -301,8 +301,10 @@ def _line(value: Any, where: str, found: Map) -> Line:
     if label is not None:
         index(label, f"class of {where}", found.outputs)
     if said["point"] is not None:  # a hint for people; nothing rests on it
-        for each in listed(said["point"], f"point of {where}", len(found.sides)):
-            number(each, f"point of {where}")
+        entries = listed(said["point"], f"point of {where}", len(found.sides))
+        point = tuple(number(each, f"point of {where}") for each in entries)
+        if not _within((point, point), (ends[0], ends[1])):
+            raise CannotCheck("malformed", f"point of {where} lies outside its cell")
     return Line(
         whole(said["cell"], f"cell of {where}", 0),
         (ends[0], ends[1]),

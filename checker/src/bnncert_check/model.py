@@ -153,9 +153,14 @@ class Model:
     components: tuple[Component, ...]
     architecture_digest: str
     posterior_digest: str
+    family: str = "normal"  # or "mixture"
     size: int = 0  # of the file, in bytes
     features: tuple[Column, ...] = ()  # of the inputs; none where they are taken as they are
     units: tuple[Column, ...] = ()  # of the outputs
+
+    @property
+    def weights(self) -> int:
+        return int(self.components[0].posterior.center.shape[-1])  # samples are [S, n]
 
     @property
     def input_shape(self) -> Shape:
@@ -224,7 +229,8 @@ def _from_native(path: Path) -> Model:
             "malformed", f"the posterior has a tensor {name!r}, which is not part of the format"
         )
     columns = _standardisation(header.get("standardisation"), network)
-    return Model(network, components, digest(header["network"]), own, file.size, *columns)
+    about = digest(header["network"]), own, header["family"], file.size
+    return Model(network, components, *about, *columns)
 
 
 def _standardisation(
@@ -359,9 +365,8 @@ def _from_npz(path: Path) -> Model:
     posterior = _posterior("normal", network.layers, arrays, "")
     for name in arrays:
         raise CannotCheck("malformed", f"array {name!r} belongs to no layer")
-    return Model(
-        network, (Component(1.0, posterior),), digest(architecture), posterior.digest, size
-    )
+    parts, digests = (Component(1.0, posterior),), (digest(architecture), posterior.digest)
+    return Model(network, parts, *digests, posterior.family, size)
 
 
 def _activations(arrays: Arrays) -> list[str]:

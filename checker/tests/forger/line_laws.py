@@ -11,19 +11,22 @@ from forger.nets import CURVES, Array, Net, Random, pick
 
 
 def has_form(net: Net) -> bool:
-    """Dense, an activation and Dense at the end."""
-    types = [layer["type"] for layer in net.layers[-3:]]
+    """Dense, an activation and Dense at the end, each of which reads the one before it."""
+    types, count = [layer["type"] for layer in net.layers[-3:]], len(net.layers)
     return (
         len(types) == 3
         and (types[0], types[2]) == ("Dense", "Dense")
         and types[1] in CURVES
-        and not net.is_graph
+        and net.reads[-2:] == [[count - 2], [count - 1]]
     )
 
 
 def has_trunk(net: Net) -> bool:
     """Whether the hidden layer reads something else than the input's entries as they are."""
-    return any(layer["type"] not in ("Flatten", "Reshape") for layer in net.layers[:-3])
+    (node,) = net.reads[-3]
+    while node > 0 and net.layers[node - 1]["type"] in ("Flatten", "Reshape"):
+        (node,) = net.reads[node - 1]
+    return node > 0
 
 
 def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]:
@@ -62,7 +65,8 @@ def _box(r: Random, made: Forgery, prefix: str) -> dict[str, Array]:
     points = made.tensors[f"{part}.point"][None] if side else made.points()
     points = points if len(points) else made.tensors["x"][None]
     law = made.posterior.laws[int(part[1:])]
-    read = made.net.nodes(law.center[None], points)[-4][0].reshape(len(points), -1)
+    (node,) = made.net.reads[-3]
+    read = made.net.nodes(law.center[None], points)[node][0].reshape(len(points), -1)
     wider = float(pick(r, [1e-9, 1e-3, 0.1, 0.3, -0.01]))
     ends = {"lower": read.min(0) - wider, "upper": read.max(0) + wider}
     return {f"{prefix}law.{name}": end for name, end in ends.items()}

@@ -66,8 +66,17 @@ def manifests(checker: Checker, folder: Path, model: Any, line: dict[str, Any]) 
     """Of the line's question, or of another one."""
     region = {"norm": "linf", "eps": [0.0], "clip": None, "lower": [], "upper": []}
     digests = {"posterior": model.posterior_digest, "architecture": model.architecture_digest}
-    about = {"name": "p", "source": None, "family": "normal", "weights": 1}
-    question = {"subjects": [about | digests], "region": region, "condition": {"kind": "rows"}}
+    about: dict[str, Any] = {
+        "name": "p",
+        "source": None,
+        "family": model.family,
+        "weights": model.weights,
+    }
+    question: dict[str, Any] = {
+        "subjects": [about | digests],
+        "region": region,
+        "condition": {"kind": "rows"},
+    }
     question |= {"quantity": "P_safe", "at_least": "0.5", "inputs": None}
     own: dict[str, Any] = {"schema": "bnncert-manifest/1", "question": question, "methods": []}
     own |= {"seed": 0, "estimate": 0, "features": [], "outputs": [], "versions": {}, "machine": {}}
@@ -85,6 +94,9 @@ def manifests(checker: Checker, folder: Path, model: Any, line: dict[str, Any]) 
             path.write_text(json.dumps(own | {"question": question | other}))
             (verdict,) = checker.check_results(folder, [line], model)
             never(verdict.status == checker.ACCEPT, f"a manifest with {other}")
+        path.write_text(json.dumps(own))
+        (verdict,) = checker.check_results(folder, [line], model)
+        never(verdict.status != checker.ACCEPT, "not the manifest itself")
     finally:
         path.unlink()
 

@@ -8,18 +8,15 @@ one. What it prints before is of no interest.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from bnncert.bench.suite import Instance
 from bnncert.bench.tools import TOOLS, answer, ready
-from bnncert.bench.workers import DiedError, TooLongError, Worker
+from bnncert.bench.workers import DiedError, Worker
 from bnncert.errors import InputError
 
 STARTING = 120.0  # seconds for a process of ours to import what it needs
@@ -86,8 +83,8 @@ class Command:
     def prepare(self, worker: Worker) -> None:
         """Nothing: a process of its own answers."""
 
-    def ask(self, instance: Instance, certificate: Path, worker: Worker) -> Claim:  # noqa: ARG002
-        printed = _printed([*self.words, str(instance.path.resolve())], instance.timeout)
+    def ask(self, instance: Instance, certificate: Path, worker: Worker) -> Claim:
+        printed = worker.printed([*self.words, str(instance.path.resolve())], instance.timeout)
         claim, path = _read(printed)
         if path is not None:
             certificate.parent.mkdir(parents=True, exist_ok=True)
@@ -113,32 +110,6 @@ def command_line(text: str, name: str | None) -> Command:
             f"--name {chosen!r} is a tool of ours or no plain word; give letters, digits and dashes"
         )
     return Command(chosen, words)
-
-
-def _printed(words: list[str], seconds: float) -> str:
-    """What a program prints; it and what it started are ended when its seconds are over."""
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        printed, complaint = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as error:
-        raise TooLongError from error
-    finally:
-        if process.poll() is None:
-            _end(process)
-    if process.returncode:
-        last = (complaint.strip().splitlines() or [""])[-1]
-        raise DiedError(f"exit code {process.returncode}: {last}")
-    return printed
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if os.name == "posix":
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.communicate()
 
 
 def _read(printed: str) -> tuple[Claim, str | None]:

@@ -1,4 +1,5 @@
-"""The benchmark's pages: one about all tools, and one a track, which need no network."""
+"""The benchmark's pages: one about all tools, and one a track, which need no network; and the plot
+as a picture."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from bnncert.bench.suite import Instance
 from bnncert.bench.tools import TOOLS
 from bnncert.bench.tracks import TRACKS
 from bnncert.console import percent
-from bnncert.experiments.plots import COLOURS, OTHERS
+from bnncert.experiments.plots import COLOURS, OTHERS, draw_settled, save_figure
 from bnncert.files.tensors import write_atomically
 from bnncert.report import html
 from bnncert.report.summary import percent_bar
 from bnncert.version import __version__
 
-PAGES, INDEX = "report", "index.html"
+PAGES, INDEX, PICTURE = "report", "index.html", "settled"
 PACKAGE = "bnncert.bench"
 WIDTH, HEIGHT = 600.0, 240.0  # of the plot
 LEAST = 0.01  # seconds at its lower end
@@ -29,7 +30,7 @@ BROKEN = {"published": "7 4", "0": "1 3", "2": "7 4", "3": "2 3"}  # by the end 
 
 
 def write_pages(folder: Path, instances: Sequence[Instance], scores: Sequence[Score]) -> Path:
-    """Write FOLDER/report/index.html and a page a track, and return the former's path."""
+    """Write FOLDER/report/index.html, a page a track and a picture, and return the first's path."""
     pages = folder / PAGES
     pages.mkdir(parents=True, exist_ok=True)
     tools = [tool for tool, _ in ranked(scores)]
@@ -55,6 +56,7 @@ def write_pages(folder: Path, instances: Sequence[Instance], scores: Sequence[Sc
             pages / f"{track['name']}.html",
             about_one.render(shared | {"track": track} | _of_track(own, scores, tools)),
         )
+    _picture(scores, pages / PICTURE)
     return pages / INDEX
 
 
@@ -166,15 +168,36 @@ def _height(seconds: float, longest: float) -> float:
     return HEIGHT * (1 - min(share, 1.0))
 
 
-def _colours(tools: Sequence[str]) -> str:
-    """A colour a family of methods, as in every figure, and lines told apart inside it."""
-    rules, others = "", iter(OTHERS * len(tools))
-    for k, tool in enumerate(tools):
+def _styles(tools: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour a family of methods, as in every figure, and dashes that tell them apart inside
+    it."""
+    found, others = {}, iter(OTHERS * len(tools))
+    for tool in tools:
         family, _, end = tool.partition("-")
         colour = COLOURS[FAMILIES[family]] if family in FAMILIES and tool in TOOLS else next(others)
-        dashes = f" stroke-dasharray: {BROKEN[end]};" if end in BROKEN and tool in TOOLS else ""
-        rules += f".line.k{k} {{ stroke: {colour};{dashes} }}\n"
+        found[tool] = colour, BROKEN.get(end, "") if tool in TOOLS else ""
+    return found
+
+
+def _colours(tools: Sequence[str]) -> str:
+    rules = ""
+    for k, (colour, dashes) in enumerate(_styles(tools).values()):
+        broken = f" stroke-dasharray: {dashes};" if dashes else ""
+        rules += f".line.k{k} {{ stroke: {colour};{broken} }}\n"
     return rules
+
+
+def _picture(scores: Sequence[Score], path: Path) -> None:
+    """The plot by itself, for other documents: PATH.svg and PATH.png."""
+    tools = ranked(scores)
+    styles, seconds = _styles([tool for tool, _ in tools]), {}
+    for tool, own in tools:
+        if settled := [one.seconds for one in own if one.settled]:
+            name = f"{tool}{'' if own[0].certified else ' *'} ({len(settled)})"
+            seconds[name], styles[name] = settled, styles[tool]
+    if seconds:
+        title = f"Instances settled, of {len({one.instance for one in scores})}"
+        save_figure(draw_settled(seconds, styles, title), path)
 
 
 def _write(path: Path, page: str) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
 from typing import IO
 
 from bnncert.bench.entrants import Entrant
@@ -70,18 +74,51 @@ def run(
         for instance in instances
         if (entrant.name, instance.name, instance.digest) not in done
     ]
-    crew = _Crew(max(1, (os.cpu_count() or 1) // workers))
+    crew = [Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
+    free: SimpleQueue[Worker] = SimpleQueue()
+    for worker in crew:
+        free.put(worker)
     pool = ThreadPoolExecutor(workers)
+    with _one_interrupt():
+        try:
+            with _appending(folder / ANSWERS) as file:
+                futures = [pool.submit(_answer, folder, *pair, free) for pair in asked]
+                for future in as_completed(futures):
+                    answer = future.result()
+                    _append(file, answer)
+                    on_answer(answer)
+        finally:
+            # Threads wait for their processes: these are killed first, and each thread then closes
+            # what is its own.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in crew:
+                worker.end()
+            pool.shutdown()
+            for worker in crew:
+                worker.close()
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Ctrl-C ends the run; pressed again, or sent twice as `timeout` does, it leaves the cleaning
+    up alone."""
+    # Only the main thread may handle signals, and who ignores this one goes on doing so.
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the signature of a handler)
+        if not pressed:
+            pressed.append(number)
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
     try:
-        with _appending(folder / ANSWERS) as file:
-            futures = [pool.submit(_answer, folder, *pair, crew) for pair in asked]
-            for future in as_completed(futures):
-                answer = future.result()
-                _append(file, answer)
-                on_answer(answer)
+        yield
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        crew.close()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def read_answers(folder: Path) -> list[Answer]:
@@ -114,29 +151,18 @@ def current(answers: Sequence[Answer], instances: Sequence[Instance]) -> list[An
     return [answer for answer in answers if known.get(answer.instance) == answer.digest]
 
 
-class _Crew:
-    """A worker for each thread."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._own = threading.local()
-        self._all: list[Worker] = []
-
-    def worker(self) -> Worker:
-        if not hasattr(self._own, "worker"):
-            self._own.worker = Worker(self._threads)
-            self._all.append(self._own.worker)
-        found: Worker = self._own.worker
-        return found
-
-    def close(self) -> None:
-        for worker in self._all:
-            worker.close()
+def _answer(
+    folder: Path, entrant: Entrant, instance: Instance, free: SimpleQueue[Worker]
+) -> Answer:
+    """One answer, with the checker's verdict on its certificate, by a worker that is free."""
+    worker = free.get()
+    try:
+        return _asked(folder, entrant, instance, worker)
+    finally:
+        free.put(worker)
 
 
-def _answer(folder: Path, entrant: Entrant, instance: Instance, crew: _Crew) -> Answer:
-    """One answer, with the checker's verdict on its certificate."""
-    worker = crew.worker()
+def _asked(folder: Path, entrant: Entrant, instance: Instance, worker: Worker) -> Answer:
     try:
         entrant.prepare(worker)
     except (TooLongError, DiedError) as error:

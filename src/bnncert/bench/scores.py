@@ -62,12 +62,12 @@ def score(instances: Sequence[Instance], answers: Sequence[Answer]) -> list[Scor
 
 
 def _scored(instance: Instance, answer: Answer, all_of_them: Iterable[Answer]) -> Score:
-    wrong = contradiction(instance, answer, all_of_them) if answer.status == ANSWERED else ""
-    settled = settles(answer, instance.threshold)
-    accepted = is_accepted(answer)
-    points = (
-        INTERVAL * (1 - (answer.upper - answer.lower)) + SETTLED * settled + ACCEPTED * accepted
-    )
+    said = answer.status == ANSWERED
+    wrong = contradiction(instance, answer, all_of_them) if said else ""
+    settled = said and settles(answer, instance.threshold)
+    accepted = said and is_accepted(answer)
+    width = answer.upper - answer.lower if said else 1.0
+    points = INTERVAL * (1 - width) + SETTLED * settled + ACCEPTED * accepted
     return Score(
         tool=answer.tool,
         instance=instance.name,

@@ -121,6 +121,38 @@ def draw_lines(
     return figure
 
 
+def draw_settled(
+    seconds: Mapping[str, Sequence[float]], styles: Mapping[str, tuple[str, str]], title: str
+) -> Figure:
+    """How many questions each tool settles, its quickest first, and the seconds of the last.
+
+    styles: colour and dashes of each, as the page of a benchmark has them.
+    """
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    axis = figure.subplots()
+    for tool, own in seconds.items():
+        colour, dashes = styles[tool]
+        line = (0, tuple(map(float, dashes.split()))) if dashes else "-"
+        count = range(len(own) + 1)
+        values = sorted(own)
+        axis.step(
+            count,
+            [values[0], *values],
+            color=colour,
+            ls=line,
+            label=tool,
+            lw=1.8,
+        )
+    axis.set(yscale="log", xlabel="instances settled", ylabel="seconds an instance")
+    axis.set_xlim(left=0)
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.set_title(title, fontsize=11)
+    axis.grid(color="#e6e6e6", lw=0.8)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
 def draw_bars(values: Mapping[str, Mapping[str, float]], y: str, title: str) -> Figure:
     """A group a label, in it one bar a name with its number above."""
     labels = list(dict.fromkeys(label for each in values.values() for label in each))
