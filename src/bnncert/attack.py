@@ -43,12 +43,16 @@ def pgd(
 
     From the clean input towards each of the few smallest rows there, then from a random start and
     from `start` [B, *shape] (another network's counterexamples, say) towards whichever row is
-    smallest: that one alone misses rivals that only come close on the way.
+    smallest: that one alone misses rivals that only come close on the way. In regions that are
+    points there is nowhere to go.
     """
     region = problem.specification.region
     shape = (len(weights), *region.center.shape)
     clean = problem.margins(weights)  # [S, B, R]
     best = Attack(region.center.expand(shape), clean.amin(-1))
+    inner = region.inner()
+    if torch.equal(inner.lower, inner.upper):
+        return best
     order = clean.argsort(-1)
     parameters = _quick(problem, weights)
     for target in range(min(TARGETS, order.shape[-1])):

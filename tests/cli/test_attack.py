@@ -13,13 +13,13 @@ import pytest
 import torch
 from rich.progress import Progress
 
-from bnncert import console, mlp, save_posterior
+from bnncert import Problem, attack, ball, class_robust, console, mlp, save_posterior
 from bnncert.model.network import Network
 from bnncert.posteriors import Normal
 from bnncert.posteriors.base import sample
 from bnncert.zoo.recipes import posterior_path, shipped_index
 from commands import Run
-from scenarios import gaussian
+from scenarios import gaussian, uniform
 
 
 def shares(text: str) -> dict[str, tuple[float, float]]:
@@ -145,3 +145,18 @@ def test_a_bar_shows_how_far_the_attack_is(run: Run, monkeypatch: pytest.MonkeyP
     )
     assert code == 0
     assert seen == {"attacking mean": [20, 20], "attacking 2 samples": [20, 20]}
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_from_points_nothing_climbs(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    network = mlp(3, 4, 2)
+    weights = gaussian(2, network.size, generator=generator)
+    x, start = (uniform(5, 3, generator=generator) for _ in range(2))
+    region = ball(x, 0, norm=norm, clip=(0, 1))
+    posterior = Normal(weights[0], torch.ones_like(weights[0]))
+    problem = Problem(network, posterior, class_robust(region, [0] * 5, 2))
+    monkeypatch.delattr(attack, "_descend")
+    found = attack.pgd(problem, weights, start)
+    assert torch.equal(found.points, region.center.expand(2, -1, -1))
+    assert torch.equal(found.margins, problem.margins(weights).amin(-1))

@@ -214,7 +214,7 @@ def test_where_noise_decides() -> None:
         posterior = Normal(torch.ones(7).double(), torch.full((7,), std).double())
         region = ball(vector(0.5).reshape(1, 1), eps)
         problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))
-        assert worthwhile(problem, posterior) == [noisy]
+        assert worthwhile(problem, posterior, region.box) == [noisy]
 
 
 @pytest.mark.parametrize("activation", KINDS, ids=NAMES)

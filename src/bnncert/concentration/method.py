@@ -19,7 +19,7 @@ from bnncert.evidence.concentration import Component, Proof, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
 from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
-from bnncert.laws.head import has_form
+from bnncert.laws.head import has_form, read_of
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import refute_by_laws, worthwhile
 from bnncert.model.problem import Problem
@@ -108,17 +108,18 @@ class Concentration:
         if self.upper or self.effort >= BRANCHING:
             enough = self._refuted if alone else 1.0  # of several, one may make up for another
             refutations = refute(problem, posterior, seed, enough=enough)
+        known = known_before(problem, posterior)
         if self.effort >= BRANCHING:
-            found = self._refined(problem, posterior, refutations, seed)
+            found = self._refined(problem, posterior, refutations, known, seed)
         else:
-            proofs = prove(problem, posterior, self.effort)
+            proofs = prove(problem, posterior, self.effort, known)
             found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
         if (
             self.effort >= LAWS
             and isinstance(posterior, Normal)
             and has_form(problem.network, posterior)
         ):
-            found = self._with_laws(problem, posterior, found)
+            found = self._with_laws(problem, posterior, found, known)
         if self.effort:
             better = improve(problem, posterior, [one.proof for one in found])
             found = [replace(one, proof=proof) for one, proof in zip(found, better, strict=True)]
@@ -129,6 +130,7 @@ class Concentration:
         problem: Problem,
         posterior: Gaussian,
         refutations: list[Refutation | None],
+        known: Prefix,
         seed: int,
     ) -> list[_Found]:
         """Branch and bound on the inputs that no attack broke.
@@ -136,7 +138,6 @@ class Concentration:
         What it breaks is refuted from there. Where the mean network fails, m is negative and no
         proof exists: slopes need not be searched.
         """
-        known = known_before(problem, posterior)
         proofs = prove(problem, posterior, 0, known)
         found = [_Found(*pair) for pair in zip(proofs, refutations, strict=True)]
         left = [i for i, refutation in enumerate(refutations) if not _is_broken(refutation)]
@@ -157,13 +158,16 @@ class Concentration:
                     found[left[i]] = replace(found[left[i]], refutation=refutation)
         return found
 
-    def _with_laws(self, problem: Problem, posterior: Normal, found: list[_Found]) -> list[_Found]:
+    def _with_laws(
+        self, problem: Problem, posterior: Normal, found: list[_Found], known: Prefix
+    ) -> list[_Found]:
         """The laws of rows where noise decides and they may help."""
         enough = 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
+        box = read_of(problem.network, known.traced.boxes)
         better = list(found)
         for i, one in enumerate(found):
             part, left = problem[i : i + 1], one.proof.bound < enough and not one.interrupted
-            if left and worthwhile(part, posterior) == [True]:
+            if left and worthwhile(part, posterior, box[i : i + 1]) == [True]:
                 (law,) = prove_laws(part, posterior)
                 proof = law if law.bound > one.proof.bound + SETTLED else one.proof
                 one = replace(one, proof=proof, calls=one.calls + 1)

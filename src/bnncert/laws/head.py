@@ -10,6 +10,7 @@ and β Gaussian: everything independent but z_i and W_i.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bnncert.bounds.linear import prefix
+from bnncert.bounds.walk import known_boxes
 from bnncert.model.activations import ACTIVATIONS, Activation, PReLU
 from bnncert.model.box import Box
 from bnncert.model.layers import Dense
@@ -165,13 +167,19 @@ def read_box(network: Network, posterior: Normal, region: Region) -> Box:
     bounds of the certain layers before it."""
     if not has_trunk(network):
         return Box(region.box.lower.flatten(1), region.box.upper.flatten(1))
-    known = prefix(network, posterior.mean, posterior.std, region).boxes[_node(network)]
-    lower, upper = known.lower.flatten(1), known.upper.flatten(1)
+    known = read_of(network, prefix(network, posterior.mean, posterior.std, region).boxes)
+    lower, upper = known.lower, known.upper
     # A checker whose roundings differ must find that it holds them. Multiples of a grain, so that
     # no centre and no width is too small to be squared.
     spare = WIDER * (upper - lower) + ROUNDED * (lower.abs() + upper.abs()) + GRAIN
     lower, upper = ((lower - spare) / GRAIN).floor(), ((upper + spare) / GRAIN).ceil()
     return Box(lower * GRAIN, upper * GRAIN)
+
+
+def read_of(network: Network, boxes: Sequence[Box | None]) -> Box:
+    """Of the boxes of the first nodes the one [B, J] of what the hidden layer reads."""
+    (found,) = known_boxes([boxes[_node(network)]])
+    return Box(found.lower.flatten(1), found.upper.flatten(1))
 
 
 def read_at(network: Network, posterior: Normal, x: Tensor) -> Tensor:

@@ -19,9 +19,10 @@ from torch import Tensor
 from bnncert.attack import project
 from bnncert.evidence.concentration import Opposite, Refutation
 from bnncert.evidence.laws import Law
-from bnncert.laws.head import Head, head, read_at, read_box
+from bnncert.laws.head import Head, head, read_at
 from bnncert.laws.proof import prove_laws
 from bnncert.model.activations import Activation, ReLU
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, opposite
 from bnncert.numerics.rounding import UNIT
@@ -59,10 +60,13 @@ def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tenso
     return first @ v.mT + rows @ net.shift + offsets, variance.clamp_min(0).sqrt()
 
 
-def worthwhile(problem: Problem, posterior: Normal) -> list[bool]:
-    """For which inputs noise decides: where a row's deviation is no small share of its loss."""
+def worthwhile(problem: Problem, posterior: Normal, box: Box) -> list[bool]:
+    """For which inputs noise decides: where a row's deviation is no small share of its loss.
+
+    box: about what the hidden layer reads. No bound rests on it: where others have walked the
+    layers before, theirs will do.
+    """
     net, spec = head(problem.network, posterior), problem.specification
-    box = read_box(problem.network, posterior, spec.region)
     found = []
     for i in range(len(problem)):
         lower, upper = box.lower[i], box.upper[i]
