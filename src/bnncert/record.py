@@ -73,15 +73,24 @@ def about_region(
     upper: Sequence[float],
     subjects: Sequence[Subject],
     at_least: Decimal,
+    source: Path | None = None,
 ) -> manifest.Question:
-    """The question about every part of a region: a condition as text, or a VNN-LIB file."""
+    """The question about every part of a region: a condition as text, or a VNN-LIB file.
+
+    source: the file that the region was read from.
+    """
     asked: manifest.Condition = Stated(condition)
     if condition.endswith(".vnnlib"):
         path = Path(condition)
         text = path.read_bytes().decode("ascii")
         asked = VnnLib(manifest.file_source(path), text, True, ())
-    region = Around("box", lower=tuple(lower), upper=tuple(upper))
-    return manifest.Question(tuple(subjects), region, asked, at_least=str(at_least))
+    return manifest.Question(
+        subjects=tuple(subjects),
+        region=Around("box", lower=tuple(lower), upper=tuple(upper)),
+        condition=asked,
+        at_least=str(at_least),
+        inputs=None if source is None else Inputs(manifest.file_source(source), ":", 1),
+    )
 
 
 def condition_asked(question: Question) -> ClassKept | OutputWithin:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,11 +12,9 @@ import torch
 from bnncert import InputError, mlp, save_posterior
 from bnncert.map.page import write_page
 from bnncert.posteriors import Normal
+from browsing import needs_browser, opened
 from commands import Run, runner
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-PATIENCE = 10_000  # milliseconds
 REGION = "name,unit,low,high,scale\ndistance,km,-10,10,10\nspeed,m/s,-2,2,2\nheight,,0,1,\n"
 
 
@@ -58,7 +53,10 @@ def test_the_page_says_what_was_asked_and_found(folder: Path, run: Run) -> None:
         "digest of the posterior",
         "p.safetensors",
         "the network reads",
-        "networks fail at",
+        "Where networks fail",
+        "region file",
+        "Answered by concentration",
+        "In the checker’s own words",
         "&lt;b&gt;left",
     ):
         assert words in page, words
@@ -81,19 +79,9 @@ def test_verdicts_must_be_of_this_map(folder: Path) -> None:
         write_page(folder, folder / "nowhere" / "page.html")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
+@needs_browser
 def test_heat_maps_in_a_browser(folder: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    path = write_page(folder)
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # which Chromium refuses to root
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=sandbox)
-        page: Any = browser.new_page()
-        page.set_default_timeout(PATIENCE)
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        page.goto(path.as_uri())
+    with opened(write_page(folder)) as page:
 
         def colours() -> set[str]:
             found = page.evaluate(
@@ -119,5 +107,3 @@ def test_heat_maps_in_a_browser(folder: Path) -> None:
         assert page.input_value("#x") != "2"
         page.hover("#heat", position={"x": 20, "y": 20})
         assert "P_safe from" in page.inner_text("#told")
-        assert not errors
-        browser.close()

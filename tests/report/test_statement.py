@@ -25,9 +25,9 @@ from bnncert import (
     save_posterior,
 )
 from bnncert.evidence.predictive import MEAN
-from bnncert.model.network import Network, mlp
+from bnncert.model.network import mlp
 from bnncert.model.specification import explicit_box
-from bnncert.model.standardisation import Column, Standardisation
+from bnncert.model.standardisation import Column
 from bnncert.posteriors import Normal
 from bnncert.report.statement import statement
 from bnncert.results.manifest import (
@@ -45,7 +45,6 @@ from bnncert.results.manifest import (
     VnnLib,
 )
 from commands import Run
-from question_files import property_file
 from report_pages import Page, written
 from scenarios import gaussian
 
@@ -120,25 +119,6 @@ def test_who_and_how_many() -> None:
     assert "asked of 1 input: all of the data set “mnist”." in said(inputs=inputs)
     drawn = said(replace(PLAIN, estimate=30))
     assert "30 networks were drawn for estimates" in drawn
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
-    """A regression that was measured, and a classifier, of three named inputs."""
-    generator = torch.Generator().manual_seed(0)
-    own = Standardisation(
-        tuple(Column(name, 5.0, 2.0) for name in ("size", "age", "rooms")),
-        (Column("price", 20.0, 9.0),),
-    )
-    regression = Network((3,), mlp(3, 4, 1).layers, standardisation=own)
-    for name, network in (("r", regression), ("c", mlp(3, 4, 3))):
-        mean = gaussian(network.size, generator=generator)
-        save_posterior(tmp_path / f"{name}.safetensors", network, Normal(mean, mean.abs() / 50))
-    x = np.random.default_rng(0).normal(5, 2, (3, 3))
-    np.savez(tmp_path / "x.npz", x=x, y=np.array([20.0, 25.0, 60.0]))
-    (tmp_path / "names.toml").write_text('outputs = ["stay", "left", "right"]')
-    property_file(tmp_path / "q.vnnlib", np.full(3, 0.5), 0.25, 1)
-    return {path.name: path for path in tmp_path.iterdir()}
 
 
 def sha256(path: Path) -> str:

@@ -30,8 +30,9 @@ def attack(
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Accuracy on clean inputs and under attack (PGD): an estimate, from above, of what can be
-    certified.
+    """Estimate, from above, what can be certified.
+
+    By accuracy on clean inputs and under attack (PGD).
 
     Of a regression it is the share of inputs whose output stays within --tolerance of y.
     """

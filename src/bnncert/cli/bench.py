@@ -28,7 +28,7 @@ Out = Annotated[Path, typer.Option(help="Folder of the benchmark: its suite, ans
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
         no_args_is_help=True,
-        help="Instances with known truth, answers of any tool, and scores: see docs/benchmark.md.",
+        help="Instances with known truth, answers of any tool, and scores.",
     )
     bench.command("list")(bench_list)
     bench.command("make")(bench_make)

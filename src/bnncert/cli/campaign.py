@@ -191,8 +191,10 @@ def _duration(seconds: float) -> str:
 
 
 def status(folder: Folder) -> None:
-    """How far a run is: of each posterior and eps the items stored, the certified mean, and what
-    failed."""
+    """Say how far a run is.
+
+    Of each posterior and eps the items stored, the certified mean, and what failed.
+    """
     from bnncert.campaign.store import open_store
     from bnncert.campaign.table import method_counts, reasons, summary
     from bnncert.console import percent
@@ -243,7 +245,10 @@ def export(
         Path | None, typer.Option(help="Write certified means by posterior and eps as Markdown.")
     ] = None,
 ) -> None:
-    """Write the table of a run; without options its results.jsonl, which check and report read."""
+    """Write the table of a run.
+
+    Without options its results.jsonl, which check and report read.
+    """
     from bnncert.campaign.store import open_store
     from bnncert.campaign.table import export_csv, export_markdown, export_parquet, write_results
 

@@ -81,7 +81,9 @@ def certify(
         Path | None, typer.Option(help="Folder for results.jsonl and certificates.")
     ] = None,
 ) -> None:
-    """Certify P(a network drawn from POSTERIOR is robust around each input).
+    """Certify the probability of being robust around each input.
+
+    P_safe, that a network drawn from POSTERIOR is, in a certified interval.
 
     Data sets: digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10 (test splits).
     """
@@ -139,11 +141,10 @@ def decide(
         Path | None, typer.Option(help="Folder for decisions.jsonl and certificates.")
     ] = None,
 ) -> None:
-    """Certify the decision of the averaged network: bounds of its mean softmax, or mean output,
-    around each input.
+    """Certify the decision of the averaged network.
 
-    This is another quantity than the P_safe of `certify`: not how many networks are robust, but
-    whether their mean is.
+    Bounds of its mean softmax, or mean output, around each input. This is another quantity
+    than the P_safe of `certify`: not how many networks are robust, but whether their mean is.
     """
     from bnncert._certify import decide as decide_problem
     from bnncert.ask import ask

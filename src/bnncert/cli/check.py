@@ -51,7 +51,7 @@ def report(
     posterior: Annotated[
         Path | None,
         typer.Option(
-            help="The posterior that was certified, for cross-sections through its weights."
+            help="The posterior that was certified: cross-sections, outputs at counterexamples."
         ),
     ] = None,
     out: Annotated[
@@ -61,14 +61,18 @@ def report(
     eps: Annotated[float | None, typer.Option(help="Only the results of this radius.")] = None,
     names: Names = None,
 ) -> None:
-    """Write one HTML page about a folder of results, with the checker's verdicts if the folder
-    holds check.json."""
+    """Write one HTML page about a folder of results.
+
+    With the checker's verdicts, if the folder holds check.json.
+    """
     from bnncert.map.folder import MAP
     from bnncert.map.page import write_page
     from bnncert.report import write_report
 
     if (folder / MAP).is_file():
-        path = write_page(folder, out)
+        if eps is not None or names is not None:
+            raise InputError("the page of a map takes neither --eps nor --names; leave them out")
+        path = write_page(folder, out, posterior)
     else:
         path = write_report(folder, posterior, out, eps, names)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")

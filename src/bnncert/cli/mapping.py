@@ -65,9 +65,9 @@ def region_map(
     device: Device = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Map an operating region: cut it into cells until each is certified, falsified or as small as
-    cells may be.
+    """Map an operating region, cell by cell.
 
+    It is cut until each cell is certified, falsified or as small as cells may be.
     Every cell has certificates of its own; `check` also checks that the cells cover the region.
     A run that was interrupted, or ended with its budget, goes on when the command is given again.
     """
@@ -107,7 +107,9 @@ def region_map(
     sides = _region(region, condition)
     complete, finished = _mapped(prover, sides, parts, budget, out)
     found = read_map(out)
-    write_manifest(out, _manifest(posterior, prover, sides, found.box, condition, called))
+    write_manifest(
+        out, _manifest(posterior, prover, sides, found.box, condition, called, _file(region))
+    )
     write_table(out, found)
     show_map(found)
     print(f"{time.perf_counter() - started:.1f} s; the map and its certificates are in {out}")
@@ -124,6 +126,7 @@ def _manifest(
     box: Cell,
     condition: str,
     outputs: tuple[Column, ...],
+    source: Path | None,
 ) -> Manifest:
     """What the map is about; sides in their units, and outputs or classes by name."""
     from bnncert.model.standardisation import Column
@@ -143,13 +146,20 @@ def _manifest(
         for side in region.dimensions
     ]
     return written_now(
-        about_region(condition, *ends, subjects, threshold(prover.at_least)),
-        methods_asked([prover.method]),
+        about_region(condition, *ends, subjects, threshold(prover.at_least), source),
+        methods_asked(list(dict.fromkeys([prover.quick, prover.thorough]))),
         seed=prover.seed,
         features=tuple(features),
         outputs=outputs,
         device=posterior.center.device.type,
     )
+
+
+def _file(region: str | None) -> Path | None:
+    """The file of a region, if it is one."""
+    from bnncert.data import named
+
+    return None if region is None or named(region) else Path(region)
 
 
 def _region(source: str | None, condition: str) -> Any:

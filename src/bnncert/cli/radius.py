@@ -54,8 +54,9 @@ def radius(
         typer.Option(help="Folder for radii.jsonl, a figure, and both ends' certificates."),
     ] = None,
 ) -> None:
-    """For each input the largest radius that is certified and the smallest that is falsified.
+    """Find how far each input may move: certified radii.
 
+    For each input the largest radius that is certified and the smallest that is falsified.
     Up to the first P_safe is at least the threshold, from the second on it is below; between them
     nothing is known. An upper bound is searched too (method concentration).
     """

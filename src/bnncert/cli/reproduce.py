@@ -33,8 +33,10 @@ def reproduce(
     device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
 ) -> None:
-    """Run the paper's experiments and ours; print their tables, write rows (CSV, JSON) and figures.
-    Interrupted runs go on."""
+    """Run the paper's experiments and ours.
+
+    Prints their tables, writes rows (CSV, JSON) and figures. Interrupted runs go on.
+    """
     from rich.console import Console
 
     from bnncert.experiments import ALL, EXPERIMENTS, QUICK, Setting, run
@@ -68,15 +70,20 @@ def demo(
         Path, typer.Option(help="Folder for the posterior, results and certificates.")
     ] = Path("bnncert-demo"),
 ) -> None:
-    """Train a small BNN on digits, certify test images with every method and show the table (under
-    a minute)."""
+    """Train, certify and check a small BNN in under a minute.
+
+    Certifies test images of the digits with every method, and shows the table.
+    """
     from bnncert.cli.demo import run_demo
 
     run_demo(out)
 
 
 def doctor() -> None:
-    """Say what this installation can do: versions, devices, data, optional packages."""
+    """Say what this installation can do.
+
+    Versions, devices, data, optional packages.
+    """
     from bnncert.cli.doctor import examine
 
     for name, finding in examine():

@@ -66,11 +66,11 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
     device: Device = "cpu",
 ) -> None:
-    """Accuracy, calibration, divergence from the prior and width of a posterior: estimates, from
-    networks drawn from a fixed seed.
+    """Estimate accuracy, calibration and width of a posterior.
 
-    For a regression: error, likelihood and coverage. What the file says about its training need not
-    be given.
+    From networks drawn from a fixed seed; its divergence from the prior, too. For a
+    regression: error, likelihood and coverage. What the file says about its training need not be
+    given.
     """
     from bnncert.importers import load_posterior
     from bnncert.train import BayesByBackprop

@@ -154,9 +154,10 @@ def train(
         "posterior.safetensors"
     ),
 ) -> None:
-    """Train a Bayesian neural network (Bayes by Backprop, ReLU) and save its posterior.
+    """Train a Bayesian neural network and save its posterior.
 
-    With --robust the certified bound is part of the loss, so that the posterior can be certified.
+    Bayes by Backprop, with ReLU. With --robust the certified bound is part of the loss, so that
+    the posterior can be certified.
     What `score` says of the posterior is printed, and is in the file.
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """

@@ -14,7 +14,7 @@ from bnncert.cli.train import fit
 def register(app: typer.Typer) -> None:
     zoo = typer.Typer(
         no_args_is_help=True,
-        help="Networks of the paper and others: shipped, or trained by one command.",
+        help="Networks that are shipped, or trained by one command.",
     )
     zoo.command("list")(zoo_list)
     zoo.command("train")(zoo_train)

@@ -39,7 +39,7 @@ LIMITS = (
 def statement(manifest: Manifest) -> list[str]:
     """Sentences in the order in which people ask: of whom, where, what, how much, how."""
     question = manifest.question
-    drawn = _subjects(question.subjects)
+    drawn = drawn_from(question.subjects)
     region = _region(question.region, manifest.features)
     condition = _condition(question, manifest.outputs)
     if question.quantity == P_SAFE:
@@ -54,7 +54,7 @@ def statement(manifest: Manifest) -> list[str]:
     found = [asked, *_inputs(question.inputs), threshold]
     if isinstance(question.condition, VnnLib):
         found += _property(question.condition)
-    return [*found, f"Answered by {_methods(manifest)}.", LIMITS]
+    return [*found, f"Answered by {answered_by(manifest)}.", LIMITS]
 
 
 def particulars(manifest: Manifest) -> list[tuple[str, str]]:
@@ -67,14 +67,20 @@ def particulars(manifest: Manifest) -> list[tuple[str, str]]:
         found += [("digest of the posterior", each.posterior)]
         found += [("digest of the architecture", each.architecture)]
     if question.inputs is not None:
-        kind = "inputs from the file" if question.inputs.source.is_file else "data set"
-        found += _source(kind, question.inputs.source)
-        found += [("inputs", f"{question.inputs.select}, {question.inputs.count} in all")]
+        found += _asked_of(question.inputs, question.region)
     if isinstance(question.condition, VnnLib):
         found += _source("VNN-LIB file", question.condition.source)
     found += [("seed", str(manifest.seed)), ("date", manifest.date)]
     found += [("versions", _listed(manifest.versions)), ("machine", _listed(manifest.machine))]
     return [*found, ("command", manifest.command or "asked from Python")]
+
+
+def _asked_of(inputs: Inputs, region: Around) -> list[tuple[str, str]]:
+    if region.lower:  # one region, whose parts are certified
+        return _source("region file", inputs.source)
+    kind = "inputs from the file" if inputs.source.is_file else "data set"
+    selected = f"{inputs.select}, {inputs.count} in all"
+    return [*_source(kind, inputs.source), ("inputs", selected)]
 
 
 def name_of(columns: Sequence[Column], index: int, kind: str) -> str:
@@ -87,7 +93,8 @@ def is_measured(columns: Sequence[Column]) -> bool:
     return any((column.mean, column.std) != (0, 1) for column in columns)
 
 
-def _subjects(subjects: Sequence[Subject]) -> str:
+def drawn_from(subjects: Sequence[Subject]) -> str:
+    """What networks are drawn from."""
     names = ", ".join(f"“{each.name}”" for each in subjects)
     if len(subjects) > 1:
         return f"one of the posteriors {names}"
@@ -175,7 +182,7 @@ def _within(asked: OutputWithin, outputs: Sequence[Column]) -> str:
     if asked.output < len(outputs):
         measured = asked.tolerance * outputs[asked.output].std
         if is_measured(outputs):
-            return f"within {measured:.6g} of the target of the input, as it was measured"
+            return f"within {measured:.6g} of the target of the input, as it was measured,"
     return f"within {asked.tolerance:g} of the target of the input"
 
 
@@ -196,7 +203,8 @@ def _property(asked: VnnLib) -> list[str]:
     return found
 
 
-def _methods(manifest: Manifest) -> str:
+def answered_by(manifest: Manifest) -> str:
+    """Methods with the options that they were given."""
     said = "; then ".join(
         f"{method.name} ({_listed(_given(method.options)) or 'no options'})"
         for method in manifest.methods

@@ -58,7 +58,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Which inputs of a data set or file; count of them are asked about."""
+    """Which inputs of a data set or file; count of them are asked about. Of a map the one file of
+    its region."""
 
     source: Source
     select: str
