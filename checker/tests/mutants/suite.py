@@ -10,6 +10,7 @@ import numpy as np
 from flint import ctx
 
 from mutants.bounds import activation_lines, regions, steps, sums, walks
+from mutants.brackets import radii
 from mutants.certificates import Case, accepted
 from mutants.curves_known import curve_lines
 from mutants.deep_forms import forms
@@ -75,9 +76,15 @@ CHECKS = (
     curve_lines,
     deep,
     forms,
+    radii,
 )
 # What a change of these modules is most likely to be caught by, which comes first then.
-OWN = {"laws": (laws, line_laws), "deep": (forms, deep), "tangents": (curve_lines,)}
+OWN = {
+    "laws": (laws, line_laws),
+    "deep": (forms, deep),
+    "tangents": (curve_lines,),
+    "radii": (radii,),
+}
 
 
 def run_suite(checker: Checker, folder: Path, module: str = "") -> None:
