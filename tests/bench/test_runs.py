@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from bnncert import InputError
-from bnncert.bench.entrants import Command, Own, command_line
+from bnncert.bench.entrants import Command, Own, _read, command_line
 from bnncert.bench.known import KNOWN
+from bnncert.bench.models import Model, dense, normal
 from bnncert.bench.recipes import Recipe
-from bnncert.bench.runs import ANSWERS, Answer, current, read_answers, run
+from bnncert.bench.runs import ANSWERS, Answer, _appending, current, read_answers, run
 from bnncert.bench.suite import Instance, make, read_suite
+from bnncert.bench.verdicts import CHANGED, Verdict
 from bnncert.bench.workers import DiedError, TooLongError, Worker
 from worker_tasks import fail, sleep
 
@@ -114,6 +117,30 @@ WRONG = {
     "above 1": ('print(\'{"lower": 0.5, "upper": 1.5}\')', "no interval of probabilities"),
     "words": ('print(\'{"lower": "0.5", "upper": 1}\')', "no interval of probabilities"),
     "truth values": ('print(\'{"lower": false, "upper": true}\')', "no interval"),
+    "infinite": ('print(\'{"lower": 0, "upper": 1e999}\')', "no interval of probabilities"),
+    "minus infinity": ('print(\'{"lower": -Infinity, "upper": 1}\')', "-Infinity is no number"),
+    "negative": ('print(\'{"lower": -1e-30, "upper": 1}\')', "no interval of probabilities"),
+    "barely above 1": (
+        'print(\'{"lower": 0, "upper": 1.00000000000000000000001}\')',
+        "no interval of probabilities",
+    ),
+    "barely empty": (
+        'print(\'{"lower": 0.50000000000000000001, "upper": 0.5}\')',
+        "no interval of probabilities",
+    ),
+    "no exponent": ('print(\'{"lower": 1e-99999999999999999999, "upper": 1}\')', "no answer"),
+    "huge": ('print(\'{"lower": 0, "upper": 1\' + "0" * 9999 + "}")', "no answer"),
+    "deep": ('print("[" * 100000)', "no answer"),
+    "list": ("print('[0, 1]')", "no answer"),
+    "no text": ('sys.stdout.buffer.write(b"\\xff\\xfe")', "no answer"),
+    "device": (
+        'print(\'{"lower": 0, "upper": 1, "certificate": "/dev/zero"}\')',
+        "certificate '/dev/zero' cannot be read",
+    ),
+    "no path": (
+        'print(\'{"lower": 0, "upper": 1, "certificate": "\\\\u0000"}\')',
+        "cannot be read",
+    ),
     "fails": ("raise SystemExit('out of luck')", "exit code 1: out of luck"),
     "no certificate": (
         'print(\'{"lower": 0, "upper": 1, "certificate": "nowhere"}\')',
@@ -187,7 +214,128 @@ def test_entrants_that_are_not_there_are_one_line() -> None:
     assert command_line("python tools/mine.py", None).name == "mine"
 
 
-def test_a_line_that_is_no_answer_is_named(tmp_path: Path) -> None:
-    (tmp_path / ANSWERS).write_text(json.dumps({"tool": "x"}) + "\n")
-    with pytest.raises(InputError, match=r"line 1 of .* is no answer"):
+SOUND = {
+    "tool": "x",
+    "instance": "truth-linear",
+    "digest": "0",
+    "status": "answered",
+    "seconds": 1.0,
+    "lower": 0.5,
+    "upper": 1,
+    "reason": "",
+    "certified": True,
+    "certificate": "c",
+    "verdict": {"accepted": True, "lower": 0.5, "upper": 1.0, "reason": ""},
+}
+TAMPERED: dict[str, dict[str, object]] = {
+    "nothing": dict.fromkeys(SOUND),
+    "nan": {"lower": math.nan},
+    "infinite": {"seconds": math.inf},
+    "backwards": {"seconds": -1.0},
+    "text": {"upper": "1"},
+    "truth value": {"upper": True},
+    "empty": {"lower": 0.75, "upper": 0.5},
+    "above 1": {"upper": 1.5},
+    "below 0": {"lower": -0.5},
+    "status": {"status": "perfect"},
+    "list": {"instance": ["truth-linear"]},
+    "late, and yet": {"status": "timeout"},
+    "no file": {"certificate": None},
+    "no path": {"certificate": 3},
+    "certified": {"certified": "yes"},
+    "another field": {"points": 25},
+    "verdict's end": {"verdict": {"accepted": True, "lower": 0.5, "upper": math.nan}},
+    "verdict's order": {"verdict": {"accepted": True, "lower": 0.75, "upper": 0.5}},
+    "verdict's word": {"verdict": {"accepted": "yes"}},
+    "no verdict": {"verdict": []},
+}
+
+
+def test_a_sound_line_is_an_answer(tmp_path: Path) -> None:
+    (tmp_path / ANSWERS).write_text(json.dumps(SOUND) + "\n")
+    assert len(read_answers(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("change", TAMPERED.values(), ids=TAMPERED)
+def test_a_line_that_is_no_answer_is_named(change: dict[str, object], tmp_path: Path) -> None:
+    lines = (json.dumps(SOUND), json.dumps({**SOUND, **change}))
+    (tmp_path / ANSWERS).write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=r"line 2 of .* is no answer"):
         read_answers(tmp_path)
+
+
+def test_bytes_that_are_no_answer_are_named(tmp_path: Path) -> None:
+    for content in (b"\xff\n", b"\x00\n", b"[" * 100_000 + b"\n", b"{}\n"):
+        (tmp_path / ANSWERS).write_bytes(content)
+        with pytest.raises(InputError, match=r"line 1 of .* is no answer"):
+            read_answers(tmp_path)
+
+
+DECIMALS = {
+    # what a float prints is that float
+    (".1", ".1"): (0.1, 0.1),
+    ("0.7602499389065233", "1.0"): (0.7602499389065233, 1.0),
+    ("1e-1", "0.10"): (0.1, 0.1),
+    ("0", "1"): (0.0, 1.0),
+    # more digits are rounded outward
+    ("0.99999999999999999999", "1"): (math.nextafter(1, 0), 1.0),
+    ("0", "1e-400"): (0.0, 5e-324),
+    ("1e-400", "1"): (0.0, 1.0),
+    ("0.1000000000000000000001", "0.1000000000000000000001"): (math.nextafter(0.1, 0), 0.1),
+    ("0.100000000000000006", "0.100000000000000006"): (0.1, math.nextafter(0.1, 1)),
+    ("0.100000000000000005", "0.100000000000000005"): (math.nextafter(0.1, 0), 0.1),
+    ("1e-999999999", "1"): (0.0, 1.0),
+}
+
+
+@pytest.mark.parametrize(("said", "read"), DECIMALS.items())
+def test_digits_beyond_a_float_are_rounded_outward(
+    said: tuple[str, str], read: tuple[float, float]
+) -> None:
+    """A bound that is true in its decimals must not become wrong by being read."""
+    lower, upper = (f"0{end}" if end.startswith(".") else end for end in said)
+    claim, _ = _read(f'{{"lower": {lower}, "upper": {upper}}}')
+    assert (claim.lower, claim.upper) == read
+
+
+def test_two_runs_in_one_folder_are_one_line(tmp_path: Path) -> None:
+    """The second would take off what the first is writing."""
+    instances = suite(tmp_path, BY_NAME["linear"])
+    tool = program(tmp_path, 'print(\'{"lower": 0, "upper": 1}\')')
+    with (
+        _appending(tmp_path / ANSWERS),
+        pytest.raises(InputError, match="another run is at work"),
+    ):
+        run(tmp_path, instances, [tool], workers=1)
+    run(tmp_path, instances, [tool], workers=1)
+    assert len(read_answers(tmp_path)) == 1
+
+
+def test_what_a_program_leaves_behind_does_not_hold_the_run(tmp_path: Path) -> None:
+    """A daemon in a session of its own that keeps what it was given open."""
+    code = "import subprocess\n"
+    code += "subprocess.Popen(['sleep', '20'], start_new_session=True)\n"
+    code += 'print(\'{"lower": 0, "upper": 1}\')'
+    (instance,) = suite(tmp_path, BY_NAME["linear"])
+    run(tmp_path, [instance], [program(tmp_path, code)], workers=1)
+    (answer,) = read_answers(tmp_path)
+    assert answer.status == "answered"
+
+
+def test_a_program_that_changes_the_question_earns_nothing(tmp_path: Path) -> None:
+    """It writes an easier posterior into the suite, and hands in an honest certificate of that."""
+    easy, hard = tmp_path / "easy", tmp_path / "hard"
+    (instance,) = suite(hard, BY_NAME["box-width"])
+    (other,) = suite(easy, replace(BY_NAME["box-width"], model=_narrow))
+    run(easy, [other], [Own("concentration-1")], workers=1)
+    certificate = easy / "certificates" / "concentration-1" / f"{other.name}.safetensors"
+    code = f"shutil.copyfile({str(other.posterior)!r}, {str(instance.posterior)!r})\n"
+    code += f"print(json.dumps(dict(lower=.99, upper=1, certificate={str(certificate)!r})))"
+    run(hard, [instance], [program(tmp_path, code, "forger")], workers=1)
+    (answer,) = read_answers(hard)
+    assert answer.verdict == Verdict(False, reason=CHANGED)
+
+
+def _narrow() -> Model:
+    """y = w x, of a tenth of the noise."""
+    return normal((1,), dense([[0.0]], 0.1))

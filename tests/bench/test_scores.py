@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from bnncert import InputError
+from bnncert.bench.entrants import Own
 from bnncert.bench.known import KNOWN
-from bnncert.bench.runs import Answer
-from bnncert.bench.scores import losses, score, write_scores
+from bnncert.bench.runs import Answer, read_answers, run
+from bnncert.bench.scores import confirmed, losses, score, write_scores
 from bnncert.bench.suite import Instance, make, read_suite
 from bnncert.bench.verdicts import Verdict
 
@@ -92,6 +93,34 @@ def test_a_checked_certificate_of_another_tool_is_as_good_as_the_truth(instance:
     assert points(unsure, proved, touching)[1] > 0
     own = replace(proved, lower=0.5625, upper=1.0)
     assert points(unsure, own)[0] > 0
+
+
+def test_what_was_not_answered_has_no_points(instance: Instance) -> None:
+    """Whatever its line says."""
+    late = answer(instance, 0.75, 1.0, status="timeout", verdict=accepted(0.75, 1.0))
+    (found,) = score([instance], [late])
+    assert (found.points, found.settled, found.accepted, found.wrong) == (0.0, False, False, "")
+
+
+def test_only_a_certificate_that_is_there_puts_others_in_the_wrong(tmp_path: Path) -> None:
+    """A line that says "accepted" is not enough: the file is checked once more."""
+    make(KNOWN[:1], tmp_path)
+    (known,) = read_suite(tmp_path)
+    run(tmp_path, [known], [Own("concentration-1")], workers=1)
+    (honest,) = read_answers(tmp_path)
+    unsure = unknown(known)
+    forged = answer(unsure, 0.0, 0.5, tool="forger", verdict=accepted(0.0, 0.5))
+    files = (honest.certificate, "certificates/nowhere.safetensors", "../../etc", None)
+    for certificate in files:
+        both = [honest, replace(forged, certificate=certificate)]
+        if certificate == honest.certificate:  # which says something else than the line
+            again = confirmed(tmp_path, [unsure], both)[1].verdict
+            assert again is not None
+            assert (again.lower, again.upper) == (honest.lower, honest.upper)
+        said = score([unsure], confirmed(tmp_path, [unsure], both))
+        assert said[0].points == score([unsure], [honest])[0].points > 0
+        assert said[1].points == -150  # by the honest one's certificate
+    assert score([unsure], both)[0].points == -150  # unconfirmed
 
 
 def test_what_has_become_worse_is_said_with_the_reason(instance: Instance, tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ one. What it prints before is of no interest.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -89,11 +91,11 @@ class Command:
         if path is not None:
             certificate.parent.mkdir(parents=True, exist_ok=True)
             try:
+                if not Path(path).is_file():  # a device may have no end
+                    raise OSError("it is no file")
                 shutil.copyfile(path, certificate)
-            except OSError as error:
-                raise DiedError(
-                    f"certificate {path!r} cannot be read ({error.strerror})"
-                ) from error
+            except (OSError, ValueError) as error:
+                raise DiedError(f"certificate {path!r} cannot be read ({error})") from error
         return claim
 
 
@@ -116,14 +118,31 @@ def _read(printed: str) -> tuple[Claim, str | None]:
     """The claim in the last line that was printed, and the path of its certificate."""
     last = (printed.strip().splitlines() or [""])[-1]
     try:
-        found = json.loads(last, parse_constant=_refuse)
+        found = json.loads(last, parse_constant=_refuse, parse_float=Decimal)
         lower, upper, path = found["lower"], found["upper"], found.get("certificate")
-        numbers = all(type(end) in (int, float) for end in (lower, upper))
+        numbers = all(type(end) in (int, Decimal) for end in (lower, upper))
         if not (numbers and 0 <= lower <= upper <= 1) or type(path) not in (str, type(None)):
             raise ValueError("lower and upper are no interval of probabilities")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise DiedError(f"the last line printed is no answer ({error}): {last[:80]}") from error
-    return Claim(float(lower), float(upper), path is not None), path
+    return Claim(_float(lower, -math.inf), _float(upper, math.inf), path is not None), path
+
+
+def _float(claimed: Decimal | int, outward: float) -> float:
+    """What a float prints is that float; more digits than floats have are rounded outward, so that
+    no truth is outside of the float that is inside of what was claimed."""
+    nearest, exact = float(claimed), Decimal(claimed)
+    inward = Decimal(nearest) > exact if outward < 0 else Decimal(nearest) < exact
+    if inward and Decimal(repr(nearest)) != exact:
+        return math.nextafter(nearest, outward)
+    return nearest
 
 
 def _refuse(name: str) -> NoReturn:

@@ -10,6 +10,7 @@ to an instance that has changed since are asked for again.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
@@ -29,9 +30,14 @@ from bnncert.bench.verdicts import Verdict, verdict_on
 from bnncert.bench.workers import DiedError, TooLongError, Worker
 from bnncert.errors import InputError
 
+try:
+    import fcntl
+except ModuleNotFoundError:
+    fcntl = None  # type: ignore[assignment]
+
 ANSWERS, CERTIFICATES = "answers.jsonl", "certificates"
 CHECK_SECONDS = 300.0  # for the checker, which no tool pays for
-ANSWERED, REFUSED, TIMEOUT, ERROR = "answered", "refused", "timeout", "error"
+STATUSES = ANSWERED, REFUSED, TIMEOUT, ERROR = "answered", "refused", "timeout", "error"
 LONGEST = 300  # characters of a reason
 
 
@@ -67,13 +73,7 @@ def run(
     on_answer: Callable[[Answer], None] = lambda _: None,
 ) -> None:
     """Ask whoever has not answered yet, one entrant after the other, with so many workers."""
-    done = {answer.key for answer in read_answers(folder)}
-    asked = [
-        (entrant, instance)
-        for entrant in entrants
-        for instance in instances
-        if (entrant.name, instance.name, instance.digest) not in done
-    ]
+    seals = {instance.name: instance.seal() for instance in instances}
     crew = [Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
     free: SimpleQueue[Worker] = SimpleQueue()
     for worker in crew:
@@ -82,7 +82,13 @@ def run(
     with _one_interrupt():
         try:
             with _appending(folder / ANSWERS) as file:
-                futures = [pool.submit(_answer, folder, *pair, free) for pair in asked]
+                done = {answer.key for answer in read_answers(folder)}
+                futures = [
+                    pool.submit(_answer, folder, entrant, instance, seals[instance.name], free)
+                    for entrant in entrants
+                    for instance in instances
+                    if (entrant.name, instance.name, instance.digest) not in done
+                ]
                 for future in as_completed(futures):
                     answer = future.result()
                     _append(file, answer)
@@ -130,19 +136,45 @@ def read_answers(folder: Path) -> list[Answer]:
     found: dict[tuple[str, str, str], Answer] = {}
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = path.read_bytes().split(b"\n")[:-1]
     for number, line in enumerate(lines, 1):
         try:
             fields = json.loads(line)
             verdict = fields.pop("verdict")
-            answer = Answer(**fields, verdict=Verdict(**verdict) if verdict else None)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            answer = Answer(**fields, verdict=None if verdict is None else Verdict(**verdict))
+            _require_sound(answer)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"line {number} of {str(path)!r} is no answer ({error}); take it out, or run anew "
                 "in another folder"
             ) from error
         found.setdefault(answer.key, answer)
     return list(found.values())
+
+
+def _require_sound(answer: Answer) -> None:
+    """Of the types and ranges that a run writes: scores rest on these lines."""
+    verdict = answer.verdict or Verdict(False)
+    if answer.status not in STATUSES:
+        raise ValueError(f"status {str(answer.status)[:40]!r} is not known")
+    for text in (answer.tool, answer.instance, answer.digest, answer.reason, verdict.reason):
+        if type(text) is not str:
+            raise ValueError("a name or reason is no text")
+    if type(answer.certificate) not in (str, type(None)):
+        raise ValueError("the certificate is no path")
+    if type(answer.certified) is not bool or type(verdict.accepted) is not bool:
+        raise ValueError("certified or accepted is neither true nor false")
+    for number in (answer.seconds, answer.lower, answer.upper, verdict.lower, verdict.upper):
+        if type(number) not in (int, float) or not math.isfinite(number) or number < 0:
+            raise ValueError(f"{str(number)[:40]!r} is no number of an answer")
+    for lower, upper in ((answer.lower, answer.upper), (verdict.lower, verdict.upper)):
+        if not lower <= upper <= 1:
+            raise ValueError("lower and upper are no interval of probabilities")
+    said_nothing = (answer.lower, answer.upper, answer.verdict) == (0, 1, None)
+    if answer.status != ANSWERED and not said_nothing:
+        raise ValueError(f"what has status {answer.status} says nothing")
+    if answer.verdict is not None and answer.certificate is None:
+        raise ValueError("there is a verdict, but no certificate")
 
 
 def current(answers: Sequence[Answer], instances: Sequence[Instance]) -> list[Answer]:
@@ -152,12 +184,19 @@ def current(answers: Sequence[Answer], instances: Sequence[Instance]) -> list[An
 
 
 def _answer(
-    folder: Path, entrant: Entrant, instance: Instance, free: SimpleQueue[Worker]
+    folder: Path, entrant: Entrant, instance: Instance, seal: str, free: SimpleQueue[Worker]
 ) -> Answer:
-    """One answer, with the checker's verdict on its certificate, by a worker that is free."""
+    """One answer, with the checker's verdict on its certificate, by a worker that is free.
+
+    seal: of the instance before anybody was asked.
+    """
     worker = free.get()
     try:
-        return _asked(folder, entrant, instance, worker)
+        answer = _asked(folder, entrant, instance, worker)
+        if answer.certificate is None:
+            return answer
+        path = folder / answer.certificate
+        return replace(answer, verdict=checked(path, instance.path, seal, worker))
     finally:
         free.put(worker)
 
@@ -180,21 +219,19 @@ def _asked(folder: Path, entrant: Entrant, instance: Instance, worker: Worker) -
         status = {InputError: REFUSED, TooLongError: TIMEOUT, DiedError: ERROR}[type(error)]
         seconds = time.perf_counter() - started
         return replace(known, status=status, seconds=seconds, reason=str(error)[:LONGEST])
-    known = replace(
+    return replace(
         known,
         seconds=time.perf_counter() - started,
         lower=claim.lower,
         upper=claim.upper,
         certificate=path if claim.certificate else None,
     )
-    if not claim.certificate:
-        return known
-    return replace(known, verdict=_verdict(folder / path, instance, worker))
 
 
-def _verdict(certificate: Path, instance: Instance, worker: Worker) -> Verdict:
+def checked(certificate: Path, instance: Path, seal: str, worker: Worker) -> Verdict:
+    """The verdict on a certificate, from a process that may take too long or die of it."""
     try:
-        found: Verdict = worker.call(verdict_on, certificate, instance.path, seconds=CHECK_SECONDS)
+        found: Verdict = worker.call(verdict_on, certificate, instance, seal, seconds=CHECK_SECONDS)
     except TooLongError:
         return Verdict(False, reason=f"not checked within {CHECK_SECONDS:g} s")
     except (DiedError, InputError) as error:
@@ -203,8 +240,17 @@ def _verdict(certificate: Path, instance: Instance, worker: Worker) -> Verdict:
 
 
 def _appending(path: Path) -> IO[bytes]:
-    """The file to append lines to; half a line, of a run that was ended, is taken off first."""
+    """The file to append lines to, for one run at a time; half a line, of a run that was ended, is
+    taken off first."""
     file = path.open("ab+")
+    if fcntl is not None:  # Windows has none
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise InputError(
+                f"another run is at work in {str(path.parent)!r}; wait for it, or name a new folder"
+            ) from error
     file.seek(0)
     content = file.read()
     file.truncate(content.rfind(b"\n") + 1)

@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from bnncert.bench.runs import ANSWERED, Answer
+from bnncert.bench.runs import ANSWERED, Answer, checked
 from bnncert.bench.suite import Instance
+from bnncert.bench.verdicts import Verdict
+from bnncert.bench.workers import Worker
 from bnncert.errors import InputError
 
 SCORES = "scores.json"
@@ -110,12 +112,47 @@ def contradiction(instance: Instance, answer: Answer, others: Iterable[Answer]) 
         verdict = other.verdict
         if other.tool == answer.tool or verdict is None or not verdict.accepted:
             continue
-        if lower > Fraction(verdict.upper) or upper < Fraction(verdict.lower):
+        if _disjoint(answer, verdict):
             return (
                 f"[{answer.lower!r}, {answer.upper!r}], but a checked certificate of {other.tool} "
                 f"says [{verdict.lower!r}, {verdict.upper!r}]"
             )
     return ""
+
+
+def confirmed(
+    folder: Path, instances: Sequence[Instance], answers: Sequence[Answer]
+) -> list[Answer]:
+    """The answers, with certificates that put another tool in the wrong checked once more.
+
+    A line that says "accepted" costs others 150 points; only the file itself may do so.
+    """
+    asked = {instance.name: instance for instance in instances}
+    worker, found = Worker(threads=1), []
+    try:
+        for answer in answers:
+            verdict, instance = answer.verdict, asked[answer.instance]
+            if verdict is not None and verdict.accepted and _accuses(answer, verdict, answers):
+                path = folder / str(answer.certificate)
+                verdict = checked(path, instance.path, instance.seal(), worker)
+            found.append(replace(answer, verdict=verdict))
+    finally:
+        worker.close()
+    return found
+
+
+def _accuses(answer: Answer, verdict: Verdict, others: Iterable[Answer]) -> bool:
+    return any(
+        other.instance == answer.instance
+        and other.tool != answer.tool
+        and _disjoint(other, verdict)
+        for other in others
+    )
+
+
+def _disjoint(answer: Answer, verdict: Verdict) -> bool:
+    """Floats are compared exactly."""
+    return answer.lower > verdict.upper or answer.upper < verdict.lower
 
 
 def ranked(scores: Sequence[Score]) -> list[tuple[str, list[Score]]]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,11 @@ class Instance:
     def digest(self) -> str:
         """SHA-256 of the question and its posterior: answers to another one are of no use."""
         return digest(self.fields)
+
+    def seal(self) -> str:
+        """SHA-256 of its files as they are now, which programs that are asked could change."""
+        parts = [path.read_bytes() for path in (self.path, self.posterior)]
+        return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
 
     def problem(self) -> Problem:
         network, posterior = load_posterior(self.posterior)

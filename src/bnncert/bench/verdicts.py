@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from bnncert.bench.suite import read_instance
-from bnncert.errors import InputError
-from bnncert.evidence.certificate import LOWER, UPPER, read_certificate
+from bnncert.bench.suite import Instance, read_instance
+
+if TYPE_CHECKING:
+    from bnncert_check.question import Question
 
 ACCEPT = "ACCEPT"
 NOT_INSTALLED = "the checker is not installed: pip install bnncert-check"
+CHANGED = "the instance's files have changed since the run began"
 
 
 @dataclass(frozen=True)
@@ -30,42 +33,42 @@ class Verdict:
     reason: str = ""
 
 
-def verdict_on(certificate: Path, instance: Path) -> Verdict:
-    """Check a certificate against an instance's posterior and question."""
+def verdict_on(certificate: Path, instance: Path, seal: str) -> Verdict:
+    """Check a certificate against an instance's posterior and question, as the seal holds them."""
     try:
-        from bnncert_check.certificate import check_certificate
+        from bnncert_check.certificate import examine
         from bnncert_check.model import read_model
     except ModuleNotFoundError:
         return Verdict(False, reason=NOT_INSTALLED)
     asked = read_instance(instance)
-    found = check_certificate(certificate, read_model(asked.posterior))
-    if found.status != ACCEPT or found.claimed is None:
+    if asked.seal() != seal:
+        return Verdict(False, reason=CHANGED)
+    found, stated = examine(certificate, read_model(asked.posterior))
+    if found.status != ACCEPT or found.claimed is None or stated is None:
         return Verdict(False, reason=f"{found.status} {found.code}: {found.message}")
     if found.quantity != asked.quantity:
         return Verdict(False, reason=f"the certificate is about {found.quantity}")
-    try:
-        other = _another_question(certificate, instance)
-    except InputError as error:
-        return Verdict(False, reason=str(error))
+    other = _another_question(stated, asked)
     return Verdict(False, reason=other) if other else Verdict(True, *found.claimed)
 
 
-def _another_question(certificate: Path, instance: Path) -> str:
-    """What tells the certificate's question from the instance's, if anything does."""
-    stated = read_certificate(certificate)
-    asked = read_instance(instance).specification(stated.x.shape)
-    if stated.norm != "box":
+def _another_question(stated: Question, asked: Instance) -> str:
+    """What tells the question that was checked from the instance's, if anything does."""
+    if stated.region.norm != "box":
         return "the certificate's region is no box"
-    for name, end in ((LOWER, asked.region.box.lower), (UPPER, asked.region.box.upper)):
-        if not torch.equal(stated.tensors[name], end[0]):
+    for name in ("lower", "upper"):
+        end = getattr(stated.region, name)
+        if not np.array_equal(end.reshape(-1), np.array(asked.fields[name], dtype=np.float64)):
             return f"the certificate's box has another {name} end"
-    ours = _conditions(asked.rows[0], asked.offsets[0])
-    if _conditions(stated.rows, stated.offsets) != ours:
+    rows, offsets = (np.array(asked.fields[name], dtype=np.float64) for name in ("rows", "offsets"))
+    if _conditions(stated.rows, stated.offsets) != _conditions(rows, offsets):
         return "the certificate's output rows are others"
     return ""
 
 
-def _conditions(rows: Tensor, offsets: Tensor) -> set[tuple[Fraction, ...]]:
+def _conditions(
+    rows: NDArray[np.float64], offsets: NDArray[np.float64]
+) -> set[tuple[Fraction, ...]]:
     """Rows with their offsets, each up to a positive factor, in no order."""
     found = set()
     for row, offset in zip(rows.tolist(), offsets.tolist(), strict=True):

@@ -137,11 +137,12 @@ def bench_report(out: Out = FOLDER) -> None:
 
 def _scored(folder: Path) -> tuple[list[Instance], list[Score]]:
     from bnncert.bench.runs import current, read_answers
-    from bnncert.bench.scores import score
+    from bnncert.bench.scores import confirmed, score
     from bnncert.bench.suite import read_suite
 
     instances = read_suite(folder)
-    scores = score(instances, current(read_answers(folder), instances))
+    answers = confirmed(folder, instances, current(read_answers(folder), instances))
+    scores = score(instances, answers)
     if not scores:
         raise InputError(f"{str(folder)!r} holds no answers to its suite; bnncert bench run first")
     return instances, scores
