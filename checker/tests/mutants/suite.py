@@ -11,6 +11,7 @@ from flint import ctx
 
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.brackets import radii
+from mutants.cells import maps
 from mutants.certificates import Case, accepted
 from mutants.curves_known import curve_lines
 from mutants.deep_forms import forms
@@ -76,6 +77,7 @@ CHECKS = (
     curve_lines,
     deep,
     forms,
+    maps,
     radii,
 )
 # What a change of these modules is most likely to be caught by, which comes first then.
@@ -83,6 +85,7 @@ OWN = {
     "laws": (laws, line_laws),
     "deep": (forms, deep),
     "tangents": (curve_lines,),
+    "maps": (maps,),
     "radii": (radii,),
 }
 

@@ -139,12 +139,19 @@ def show_radii(found: Radii, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bnncert.console import radius_text
+
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     for name in ("input", "label", "certified up to", "falsified from"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in found.radii[:SHOWN]:
         label = "–" if each.label is None else str(each.label)
-        table.add_row(str(each.index), label, _said(each.certified), _said(each.falsified))
+        table.add_row(
+            str(each.index),
+            label,
+            radius_text(each.certified),
+            radius_text(each.falsified, up=True),
+        )
     console = Console()
     console.print(table)
     if len(found.radii) > SHOWN:
@@ -159,10 +166,6 @@ def show_radii(found: Radii, title: str) -> None:
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _said(eps: float | None) -> str:
-    return "–" if eps is None else f"{eps:.6g}"
 
 
 def _save(found: Radii, out: Path, title: str, manifest: Manifest) -> None:

@@ -37,6 +37,7 @@ from bnncert.report.entries import (
 from bnncert.report.html import policy, shipped, template
 from bnncert.report.inputs import inputs_at_hand
 from bnncert.report.pictures import data_uri, shrink
+from bnncert.report.radii import radii_section, read_radii
 from bnncert.report.statement import name_of, particulars, statement
 from bnncert.report.summary import counted_verdicts, percent_bar, radius_texts, shared, summaries
 from bnncert.results.folder import STATUSES, StoredResult, read_results
@@ -106,7 +107,8 @@ def write_report(
         for result, verdict in shown:
             entries.append(read_entry(folder, result, verdict, model, called))
             bar.advance(task)
-    page = render(folder, entries, unit(model[1]) if model else None, manifest, called)
+    searched = radii_section([] if eps is not None else read_radii(folder), called.outputs)
+    page = render(folder, entries, unit(model[1]) if model else None, manifest, called, searched)
     try:
         write_atomically(path, page.encode("utf-8", "replace"))
     except OSError as error:
@@ -170,13 +172,15 @@ def render(
     unit: str | None,
     manifest: Manifest | None = None,
     called: Called | None = None,
+    searched: Mapping[str, Any] | None = None,
 ) -> str:
-    """The page; unit is what the cross-sections' axes count, None where no posterior was given."""
+    """The page; unit is what the cross-sections' axes count, None where no posterior was given;
+    searched are radii that were looked for."""
     thumbnails, factor = _thumbnails(entries)
     figures = [_figure(entry, factor) for entry in entries]
     about = _about_question(manifest)
     context = _context(folder, entries, thumbnails, unit, called or Called())
-    page = _template(context | about)
+    page = _template(context | about | {"searched": searched})
     empty = page([None] * len(entries)).encode("utf-8", "replace")
     room = BYTES_EACH * max(THOUSAND, len(entries)) - len(empty)
     return page(_fitting(figures, room))
