@@ -158,6 +158,23 @@ def test_a_command_that_says_nothing_of_use(code: str, message: str, tmp_path: P
     assert message in answer.reason
 
 
+def test_a_script_that_names_no_interpreter_is_an_error(tmp_path: Path) -> None:
+    script = tmp_path / "tool"
+    script.write_text("print(1)\n")
+    script.chmod(0o755)
+    (instance,) = suite(tmp_path, BY_NAME["linear"])
+    run(tmp_path, [instance], [command_line(shlex.quote(str(script)), None)], workers=1)
+    (answer,) = read_answers(tmp_path)
+    assert (answer.status, "it does not start" in answer.reason) == ("error", True)
+
+
+def test_a_posterior_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    (instance,) = suite(tmp_path, BY_NAME["linear"])
+    instance.posterior.unlink()
+    with pytest.raises(InputError, match="lacks a file"):
+        run(tmp_path, [instance], [Own("concentration-1")], workers=1)
+
+
 def test_a_command_is_ended_when_its_seconds_are_over(tmp_path: Path) -> None:
     """And what it started."""
     code = "import subprocess; subprocess.run(['sleep', '60'])"

@@ -89,8 +89,8 @@ class Command:
         printed = worker.printed([*self.words, str(instance.path.resolve())], instance.timeout)
         claim, path = _read(printed)
         if path is not None:
-            certificate.parent.mkdir(parents=True, exist_ok=True)
             try:
+                certificate.parent.mkdir(parents=True, exist_ok=True)
                 if not Path(path).is_file():  # a device may have no end
                     raise OSError("it is no file")
                 shutil.copyfile(path, certificate)

@@ -88,7 +88,12 @@ class Instance:
 
     def seal(self) -> str:
         """SHA-256 of its files as they are now, which programs that are asked could change."""
-        parts = [path.read_bytes() for path in (self.path, self.posterior)]
+        try:
+            parts = [path.read_bytes() for path in (self.path, self.posterior)]
+        except OSError as error:
+            raise InputError(
+                f"instance {self.name!r} lacks a file ({error}); bnncert bench make writes it"
+            ) from error
         return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
 
     def problem(self) -> Problem:

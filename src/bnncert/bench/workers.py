@@ -70,14 +70,17 @@ class Worker:
         It prints to files: whoever holds a pipe open, a daemon too, could keep us waiting for ever.
         """
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
-            with self._starting():
-                program = self._program = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=complaints,
-                    start_new_session=True,
-                )
+            try:
+                with self._starting():
+                    program = self._program = subprocess.Popen(
+                        words,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=complaints,
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                raise DiedError(f"it does not start ({error})") from error
             try:
                 program.wait(seconds)
             except subprocess.TimeoutExpired as error:
