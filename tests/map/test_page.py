@@ -107,3 +107,12 @@ def test_heat_maps_in_a_browser(folder: Path) -> None:
         assert page.input_value("#x") != "2"
         page.hover("#heat", position={"x": 20, "y": 20})
         assert "P_safe from" in page.inner_text("#told")
+
+        # On paper nothing is left to choose from, and what was chosen is said.
+        page.emulate_media(media="print")
+        assert page.locator(".controls :is(select, input)").evaluate_all(
+            "own => own.every(one => !one.offsetParent)"
+        )
+        printed = page.inner_text(".controls").split("\n")
+        assert any(re.fullmatch(r"(distance|speed) .* at 0", line) for line in printed)
+        assert not {"across", "colour", "worst over all of it"} & set(printed)
