@@ -109,18 +109,21 @@ def test_only_a_certificate_that_is_there_puts_others_in_the_wrong(tmp_path: Pat
     run(tmp_path, [known], [Own("concentration-1")], workers=1)
     (honest,) = read_answers(tmp_path)
     unsure = unknown(known)
-    forged = answer(unsure, 0.0, 0.5, tool="forger", verdict=accepted(0.0, 0.5))
     files = (honest.certificate, "certificates/nowhere.safetensors", "../../etc", None)
-    for certificate in files:
-        both = [honest, replace(forged, certificate=certificate)]
-        if certificate == honest.certificate:  # which says something else than the line
-            again = confirmed(tmp_path, [unsure], both)[1].verdict
-            assert again is not None
-            assert (again.lower, again.upper) == (honest.lower, honest.upper)
-        said = score([unsure], confirmed(tmp_path, [unsure], both))
-        assert said[0].points == score([unsure], [honest])[0].points > 0
-        assert said[1].points == -150  # by the honest one's certificate
-    assert score([unsure], both)[0].points == -150  # unconfirmed
+    said = accepted(0.0, 0.5)
+    forged = [
+        replace(answer(unsure, 0.0, 0.5, tool=f"forger-{k}", verdict=said), certificate=file)
+        for k, file in enumerate(files)
+    ]
+    every = [honest, *forged]
+    assert score([unsure], every)[0].points == -150  # unconfirmed
+    read = confirmed(tmp_path, [unsure], every)
+    again = read[1].verdict  # the file is honest, and says something else than the line
+    assert again is not None
+    assert (again.lower, again.upper) == (honest.lower, honest.upper)
+    first, *others = score([unsure], read)
+    assert first.points == score([unsure], [honest])[0].points > 0
+    assert [one.points for one in others] == [-150] * len(files)  # by the honest certificate
 
 
 def test_what_has_become_worse_is_said_with_the_reason(instance: Instance, tmp_path: Path) -> None:
