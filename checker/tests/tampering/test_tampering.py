@@ -136,7 +136,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Draft]:
         "wide": base(Wide("wide", ()), wide_specification(), Sampling(samples=3, step=2.0), folder),
     }
     with pytest.MonkeyPatch.context() as patch:  # whose slopes no law is better than
-        patch.setattr("bnncert.concentration.method.has_form", lambda _: False)
+        patch.setattr("bnncert.concentration.method.has_form", lambda *_: False)
         found["optimised rows"] = base(crossing, above(around, -0.2), Concentration(), folder)
     unions = [draft.header["evidence"].get("union", {}) for draft in found.values()]
     assert {(union.get("rule"), "cells" in union) for union in unions} == {
