@@ -61,6 +61,13 @@ class Functional:
         """For some of the inputs."""
         return Functional(self.value[index], self.lipschitz[index])
 
+    def put(self, places: Tensor, others: Functional) -> Functional:
+        """With others at these places."""
+        return Functional(
+            self.value.index_copy(0, places, others.value),
+            self.lipschitz.index_copy(0, places, others.lipschitz),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:

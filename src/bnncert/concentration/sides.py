@@ -105,10 +105,7 @@ class _Best:
         chosen = inputs[gained]
         return _Best(
             self.place.index_fill(0, chosen, place),
-            Functional(
-                self.rows.value.index_copy(0, chosen, rows.value[gained]),
-                self.rows.lipschitz.index_copy(0, chosen, rows.lipschitz[gained]),
-            ),
+            self.rows.put(chosen, rows[gained]),
             self.values.index_copy(0, chosen, values[gained]),
         )
 

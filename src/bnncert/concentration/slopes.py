@@ -120,10 +120,7 @@ class _Kept:
         places = index[gained]
         return _Kept(
             {k: own.index_copy(0, places, now.slopes[k][gained]) for k, own in self.slopes.items()},
-            Functional(
-                self.rows.value.index_copy(0, places, now.rows.value[gained]),
-                self.rows.lipschitz.index_copy(0, places, now.rows.lipschitz[gained]),
-            ),
+            self.rows.put(places, now.rows[gained]),
         )
 
 
