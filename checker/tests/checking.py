@@ -53,6 +53,35 @@ def parse(path: Path) -> tuple[Header, Tensors]:
     return json.loads(index["__metadata__"]["bnncert"]), load(content)
 
 
+class Desk:
+    """One certificate of concentration, and what the checker says of changes."""
+
+    def __init__(
+        self, folder: Path, given: Problem, number: int = 0, *, upper: bool = True
+    ) -> None:
+        self.path = folder / "c.safetensors"
+        save_posterior(folder / "p.safetensors", given.network, given.posterior)
+        self.model = read_model(folder / "p.safetensors")
+        found = certify(given, Concentration(upper=upper))[number]
+        assert found.certificate is not None
+        self.names = found.lower_by, found.upper_by
+        found.certificate.write(self.path)
+        self.header, self.tensors = parse(self.path)
+
+    def verdict(self, *changes: tuple[str, Any]) -> Verdict:
+        header, tensors = json.loads(json.dumps(self.header)), dict(self.tensors)
+        for place, value in changes:
+            edit(header, tensors, place, value)
+        self.path.write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
+        return check_certificate(self.path, self.model)
+
+    def column(self, name: str, column: int, value: float) -> tuple[str, Any]:
+        """The first row's entry of a table, changed."""
+        table = self.tensors[name.removeprefix("tensors/")].copy()
+        table[0, column] = value
+        return name, table
+
+
 class Workshop:
     """A folder with a posterior p, and three certificates for it: of cells, of one box, and of
     concentration."""

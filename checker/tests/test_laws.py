@@ -3,7 +3,6 @@ everything rests on."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +13,15 @@ import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
-from safetensors.numpy import save
 
-from bnncert import Problem, ball, certify, class_robust, half_space, mlp, save_posterior
+from bnncert import Problem, ball, class_robust, half_space, mlp, save_posterior
 from bnncert.evidence.laws import LineLaw as ProvedLines
 from bnncert.evidence.laws import SharedLaw as ProvedLaw
 from bnncert.laws.proof import prove_laws
 from bnncert.layers import Tanh
-from bnncert.methods import Concentration
 from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
-from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
+from bnncert_check import ACCEPT, read_model
 from bnncert_check.laws.cells import base_edges, cells, with_edge
 from bnncert_check.laws.corners import FLOOR, SQUARE
 from bnncert_check.laws.exponentials import density, exp_up, log_up, signed_tails_up
@@ -32,7 +29,7 @@ from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.remainder import proxy
 from bnncert_check.laws.rows import LineLaw, SharedLaw, failure
 from bnncert_check.region import Region
-from checking import edit, parse
+from checking import Desk
 from scenarios import gaussian, vector
 
 LOWER = "evidence/components/0/lower"
@@ -50,32 +47,6 @@ def problem(sizes: tuple[int, ...], eps: float, seed: int = 0) -> Problem:
     return Problem(network, Normal(mean, std), robust)
 
 
-class Desk:
-    """A certificate by laws, and what the checker says of changes."""
-
-    def __init__(self, folder: Path, given: Problem, upper: bool = False) -> None:
-        self.path = folder / "c.safetensors"
-        save_posterior(folder / "p.safetensors", given.network, given.posterior)
-        self.model = read_model(folder / "p.safetensors")
-        found = certify(given, Concentration(upper=upper))[0].certificate
-        assert found is not None
-        found.write(self.path)
-        self.header, self.tensors = parse(self.path)
-
-    def verdict(self, *changes: tuple[str, Any]) -> Verdict:
-        header, tensors = json.loads(json.dumps(self.header)), dict(self.tensors)
-        for place, value in changes:
-            edit(header, tensors, place, value)
-        self.path.write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
-        return check_certificate(self.path, self.model)
-
-    def column(self, name: str, column: int, value: float) -> tuple[str, Any]:
-        """The first row's entry of a table, changed."""
-        table = self.tensors[name.removeprefix("tensors/")].copy()
-        table[0, column] = value
-        return name, table
-
-
 @pytest.fixture(scope="module", autouse=True)
 def shared() -> Iterator[None]:
     """ReLUs of few inputs would be proved by lines, of which `test_line_laws` speaks."""
@@ -86,7 +57,7 @@ def shared() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("laws"), problem((2, 3, 3), 0.05, 5))
+    return Desk(tmp_path_factory.mktemp("laws"), problem((2, 3, 3), 0.05, 5), upper=False)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save
 
-from bnncert import Problem, ball, certify, half_space, mlp, output_interval, save_posterior
+from bnncert import Problem, ball, half_space, mlp, output_interval, save_posterior
 from bnncert.layers import (
     ELU,
     GELU,
@@ -31,15 +31,14 @@ from bnncert.layers import (
     Softsign,
     Tanh,
 )
-from bnncert.methods import Concentration
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
-from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
+from bnncert_check import ACCEPT, check_certificate, read_model
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.rows import LineLaw, failure
 from bnncert_check.region import Region
-from checking import edit, parse
+from checking import Desk
 from scenarios import gaussian, vector
 
 LOWER = "evidence/components/0/lower"
@@ -61,26 +60,6 @@ KINDS: tuple[Activation, ...] = (
     HardSwish(),
     Softsign(),
 )
-
-
-class Desk:
-    """A certificate by lines, and what the checker says of changes."""
-
-    def __init__(self, folder: Path, given: Problem) -> None:
-        self.path = folder / "c.safetensors"
-        save_posterior(folder / "p.safetensors", given.network, given.posterior)
-        self.model = read_model(folder / "p.safetensors")
-        found = certify(given, Concentration(upper=True))[0].certificate
-        assert found is not None
-        found.write(self.path)
-        self.header, self.tensors = parse(self.path)
-
-    def verdict(self, *changes: tuple[str, Any]) -> Verdict:
-        header, tensors = json.loads(json.dumps(self.header)), dict(self.tensors)
-        for place, value in changes:
-            edit(header, tensors, place, value)
-        self.path.write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
-        return check_certificate(self.path, self.model)
 
 
 def asked(activation: Activation, eps: float, hidden: int = 3) -> Problem:

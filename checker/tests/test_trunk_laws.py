@@ -3,48 +3,24 @@ reads."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save
 
-from bnncert import Concentration, Problem, certify, save_posterior
+from bnncert import Problem, save_posterior
 from bnncert.layers import Dense, ReLU
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
-from bnncert_check import ACCEPT, Verdict, check_certificate, read_model
+from bnncert_check import ACCEPT, read_model
 from bnncert_check.laws.rows import require_form
 from bnncert_check.verdict import CannotCheck
-from checking import edit, parse
+from checking import Desk
 from trunks import behind
 
 LAW = "evidence/components/0/lower/law"
 ENDS = "tensors/c0.law.lower", "tensors/c0.law.upper"
-
-
-class Desk:
-    """A certificate by a law behind a trunk, and what the checker says of changes."""
-
-    def __init__(self, folder: Path, given: Problem, number: int) -> None:
-        self.path = folder / "c.safetensors"
-        save_posterior(folder / "p.safetensors", given.network, given.posterior)
-        self.model = read_model(folder / "p.safetensors")
-        found = certify(given, Concentration(upper=True))[number]
-        assert found.certificate is not None
-        self.names = found.lower_by, found.upper_by
-        found.certificate.write(self.path)
-        self.header, self.tensors = parse(self.path)
-
-    def verdict(self, *changes: tuple[str, Any]) -> Verdict:
-        header, tensors = json.loads(json.dumps(self.header)), dict(self.tensors)
-        for place, value in changes:
-            edit(header, tensors, place, value)
-        self.path.write_bytes(save(tensors, {"bnncert": json.dumps(header)}))
-        return check_certificate(self.path, self.model)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 7, 8, 11, 12, 16])

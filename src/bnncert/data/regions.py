@@ -28,6 +28,7 @@ from torch import Tensor
 from bnncert.errors import InputError, closest
 from bnncert.files.npz import read_arrays
 from bnncert.model.box import Box
+from bnncert.numerics.rounding import toward
 
 KEYS = ("name", "unit", "low", "high", "center", "scale", "smallest")
 RADIUS = "eps"  # of a file of radii
@@ -265,10 +266,7 @@ def _require_names(names: list[str]) -> None:
 
 
 def _towards(value: Fraction, end: float) -> float:
-    """The nearest float that does not lie on the other side."""
     try:
-        found = float(value)
+        return toward(value, end)
     except OverflowError as error:
         raise InputError("a number is larger than every float; give a larger scale") from error
-    beyond = found > value if end < 0 else found < value
-    return math.nextafter(found, end) if beyond else found

@@ -35,6 +35,7 @@ from bnncert.importers.smtlib import (
 from bnncert.model.box import Box
 from bnncert.model.network import Network
 from bnncert.model.specification import Region, Specification, explicit_box
+from bnncert.numerics.rounding import toward
 
 LARGEST = 32 * 2**20  # bytes of a file
 # Times its size in the middle of the box, an output may grow where a row's coefficients were
@@ -168,14 +169,11 @@ def _reach(outputs: Tensor) -> float:
     return REACH * 2.0 ** (math.frexp(largest)[1] if 1 < largest < 2.0**500 else 0)
 
 
-def _rounded(value: Fraction, towards: float) -> float:
-    """The nearest float that does not lie on the other side of the value."""
+def _rounded(value: Fraction, end: float) -> float:
     try:
-        found = float(value)
+        return toward(value, end)
     except OverflowError as error:
         raise InputError("a constant is larger than every float; rescale the property") from error
-    beyond = found > value if towards < 0 else found < value
-    return math.nextafter(found, towards) if beyond else found
 
 
 def _tightest(together: Sequence[Inequality]) -> list[Inequality]:

@@ -23,6 +23,7 @@ from bnncert.map.cells import Cell
 from bnncert.map.proving import Prover
 from bnncert.map.run import cell_line, leaves_of
 from bnncert.map.store import Store
+from bnncert.numerics.rounding import toward
 from bnncert.results.rows import Status
 from bnncert.version import __version__
 
@@ -163,10 +164,7 @@ def write_map(store: Store, question: dict[str, Any], box: Cell) -> None:
 
 def _around(exact: Fraction) -> list[float]:
     """The floats next to a fraction: it lies between them."""
-    near = float(exact)
-    low = near if Fraction(near) <= exact else math.nextafter(near, -math.inf)
-    high = near if Fraction(near) >= exact else math.nextafter(near, math.inf)
-    return [low, high]
+    return [toward(exact, -math.inf), toward(exact, math.inf)]
 
 
 def read_map(folder: Path) -> Map:

@@ -9,6 +9,7 @@ function here errs on the generous side; the independent checker, not this file,
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -37,6 +38,16 @@ def allow(lower: float, upper: float) -> tuple[float, float]:
     """
     lower = lower if lower > LEAST else 0.0
     return lower - ALLOWANCE * lower * (1 - lower), upper + ALLOWANCE * upper * (1 - upper)
+
+
+def toward(value: Fraction, end: float) -> float:
+    """The nearest float that does not lie on the other side of the value, seen from this infinity.
+
+    OverflowError where the value is larger than every float.
+    """
+    found = float(value)
+    beyond = found > value if end < 0 else found < value
+    return math.nextafter(found, end) if beyond else found
 
 
 def round_down(value: Tensor) -> Tensor:

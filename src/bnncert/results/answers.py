@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Final, TypeAlias
 
 from bnncert.errors import InputError
+from bnncert.numerics.rounding import toward
 from bnncert.results.rows import Status
 
 Threshold: TypeAlias = str | float | Decimal
@@ -73,9 +74,9 @@ def jointly(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """
     if not bounds:
         return 1.0, 1.0
-    exact = 1 - sum(1 - Fraction(lower) for lower, _ in bounds)
-    lower = float(max(exact, Fraction(0)))
-    return math.nextafter(lower, 0) if lower > exact else lower, min(upper for _, upper in bounds)
+    exact = Fraction(1) - sum(1 - Fraction(lower) for lower, _ in bounds)
+    lower = toward(max(exact, Fraction(0)), -math.inf)
+    return lower, min(upper for _, upper in bounds)
 
 
 def answer(lower: float, upper: float, at_least: Threshold) -> str:
