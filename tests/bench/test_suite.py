@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,16 @@ import torch
 from bnncert import InputError, Problem
 from bnncert.bench.fitted import control_mean_field, ensemble, small_cnn, small_residual
 from bnncert.bench.known import KNOWN
+from bnncert.bench.models import Model, dense, normal
 from bnncert.bench.pictures import digit, patches
 from bnncert.bench.streams import Stream
-from bnncert.bench.suite import Instance, make, missing, read_suite
+from bnncert.bench.suite import FOR_READERS, Instance, make, missing, read_suite
 from bnncert.bench.tracks import TRACKS, recipes
 from bnncert.importers import load_vnnlib
+from bnncert.model.activations import Activation, LeakyReLU, ReLU
+from bnncert.model.layers import Dense, Flatten
+from bnncert.model.network import Network
+from bnncert.posteriors.independent import Laplace, Normal
 from commands import Run, runner
 
 FITTED = (control_mean_field, ensemble, small_cnn, small_residual)
@@ -93,6 +99,42 @@ def assert_vnnlib_says_so(instance: Instance, problem: Problem) -> None:
     outputs = torch.randn(50, 1, problem.network.outputs, dtype=torch.float64)
     ours = (problem.specification.margins(outputs) > 0).all(-1)
     assert torch.equal((read.margins(outputs) > 0).all(-1), ours)
+
+
+def test_digests_tell_questions_apart(suite: Path) -> None:
+    """Every field of an instance counts but what is for readers."""
+    asked = read_suite(suite)[0]
+    for name in asked.fields.keys() - {"posterior"}:
+        other = Instance(asked.path, asked.fields | {name: "another"}, None)
+        assert (other.digest == asked.digest) == (name in FOR_READERS), name
+    lost = Instance(asked.path, asked.fields | {"posterior": "another"}, None)
+    with pytest.raises(InputError, match="lacks a file"):
+        _ = lost.digest
+
+
+def relu(activation: Activation, std: float = 0.5, bias: float = 1.0) -> tuple[Network, Normal]:
+    """y = bias - activation(w x)."""
+    return normal((1,), dense([[0.5]], std), activation, dense([[-1.0]], bias=bias))
+
+
+NETWORK, WEIGHTS = relu(ReLU())
+POSTERIORS: dict[str, Model] = {
+    "activation": relu(LeakyReLU(0.01)),
+    "slope": relu(LeakyReLU(0.02)),
+    "std": relu(ReLU(), std=0.25),
+    "mean": relu(ReLU(), bias=0.5),
+    "family": (NETWORK, Laplace(WEIGHTS.mean, WEIGHTS.std)),
+    "shape": (Network((1, 1), (Flatten(), Dense(1, 1), ReLU(), Dense(1, 1))), WEIGHTS),
+}
+
+
+def test_digests_tell_posteriors_apart(tmp_path: Path) -> None:
+    """The same numbers in another architecture too."""
+    digests = set()
+    for model in ((NETWORK, WEIGHTS), *POSTERIORS.values()):
+        make([replace(KNOWN[0], model=lambda made=model: made)], tmp_path)
+        digests.add(read_suite(tmp_path)[0].digest)
+    assert len(digests) == 1 + len(POSTERIORS)
 
 
 def test_every_track_has_quick_instances() -> None:

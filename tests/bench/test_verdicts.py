@@ -28,7 +28,7 @@ def instance(tmp_path: Path) -> Path:
 
 
 def verdict_of(certificate: Path, instance: Path) -> Verdict:
-    return verdict_on(certificate, instance, read_instance(instance).seal())
+    return verdict_on(certificate, instance, read_instance(instance).digest)
 
 
 def judged(specification: Specification, instance: Path, folder: Path) -> Verdict:
@@ -133,7 +133,7 @@ def test_a_softmax_is_of_this_class_and_not_scaled(tmp_path: Path) -> None:
 def test_files_that_changed_since_do_not_count(instance: Path, tmp_path: Path) -> None:
     """An easier posterior in the place of the one that was asked about, with an honest
     certificate."""
-    seal = read_instance(instance).seal()
+    digest = read_instance(instance).digest
     network, posterior = OUTSIDE.model()
     easier = type(posterior)(posterior.center, posterior.center / 100)
     save_posterior(tmp_path / SUITE / POSTERIORS / "truth-outside.safetensors", network, easier)
@@ -142,5 +142,5 @@ def test_files_that_changed_since_do_not_count(instance: Path, tmp_path: Path) -
     path = tmp_path / "certificate.safetensors"
     result.certificate.write(path)
     assert verdict_of(path, instance).accepted
-    found = verdict_on(path, instance, seal)
+    found = verdict_on(path, instance, digest)
     assert (found.accepted, found.reason) == (False, CHANGED)

@@ -73,7 +73,6 @@ def run(
     on_answer: Callable[[Answer], None] = lambda _: None,
 ) -> None:
     """Ask whoever has not answered yet, one entrant after the other, with so many workers."""
-    seals = {instance.name: instance.seal() for instance in instances}
     crew = [Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
     free: SimpleQueue[Worker] = SimpleQueue()
     for worker in crew:
@@ -83,12 +82,14 @@ def run(
         try:
             with _appending(folder / ANSWERS) as file:
                 done = {answer.key for answer in read_answers(folder)}
-                futures = [
-                    pool.submit(_answer, folder, entrant, instance, seals[instance.name], free)
+                # All digests are taken before anybody is asked.
+                waiting = [
+                    (entrant, instance)
                     for entrant in entrants
                     for instance in instances
                     if (entrant.name, instance.name, instance.digest) not in done
                 ]
+                futures = [pool.submit(_answer, folder, *each, free) for each in waiting]
                 for future in as_completed(futures):
                     answer = future.result()
                     _append(file, answer)
@@ -184,19 +185,16 @@ def current(answers: Sequence[Answer], instances: Sequence[Instance]) -> list[An
 
 
 def _answer(
-    folder: Path, entrant: Entrant, instance: Instance, seal: str, free: SimpleQueue[Worker]
+    folder: Path, entrant: Entrant, instance: Instance, free: SimpleQueue[Worker]
 ) -> Answer:
-    """One answer, with the checker's verdict on its certificate, by a worker that is free.
-
-    seal: of the instance before anybody was asked.
-    """
+    """One answer, with the checker's verdict on its certificate, by a worker that is free."""
     worker = free.get()
     try:
         answer = _asked(folder, entrant, instance, worker)
         if answer.certificate is None:
             return answer
         path = folder / answer.certificate
-        return replace(answer, verdict=checked(path, instance.path, seal, worker))
+        return replace(answer, verdict=checked(path, instance.path, instance.digest, worker))
     finally:
         free.put(worker)
 
@@ -228,10 +226,12 @@ def _asked(folder: Path, entrant: Entrant, instance: Instance, worker: Worker) -
     )
 
 
-def checked(certificate: Path, instance: Path, seal: str, worker: Worker) -> Verdict:
+def checked(certificate: Path, instance: Path, digest: str, worker: Worker) -> Verdict:
     """The verdict on a certificate, from a process that may take too long or die of it."""
     try:
-        found: Verdict = worker.call(verdict_on, certificate, instance, seal, seconds=CHECK_SECONDS)
+        found: Verdict = worker.call(
+            verdict_on, certificate, instance, digest, seconds=CHECK_SECONDS
+        )
     except TooLongError:
         return Verdict(False, reason=f"not checked within {CHECK_SECONDS:g} s")
     except (DiedError, InputError) as error:

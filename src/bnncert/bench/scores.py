@@ -134,7 +134,7 @@ def confirmed(
             verdict, instance = answer.verdict, asked[answer.instance]
             if verdict is not None and verdict.accepted and _accuses(answer, verdict, answers):
                 path = folder / str(answer.certificate)
-                verdict = checked(path, instance.path, instance.seal(), worker)
+                verdict = checked(path, instance.path, instance.digest, worker)
             found.append(replace(answer, verdict=verdict))
     finally:
         worker.close()

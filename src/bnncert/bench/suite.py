@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnncert.bench.models import Model
 from bnncert.bench.recipes import Recipe
 from bnncert.errors import InputError
 from bnncert.exporters.properties import vnnlib
@@ -39,6 +38,7 @@ from bnncert.zoo.recipes import trained_path
 SCHEMA = "bnncert-instance/1"
 SUITE, INDEX, TRUTHS = "suite", "index.json", "truths.json"
 INSTANCES, POSTERIORS = "instances", "posteriors"
+FOR_READERS = ("track", "about", "catches")  # fields of an instance that no answer depends on
 
 
 @dataclass(frozen=True)
@@ -83,18 +83,16 @@ class Instance:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the question and its posterior: answers to another one are of no use."""
-        return digest(self.fields)
-
-    def seal(self) -> str:
-        """SHA-256 of its files as they are now, which programs that are asked could change."""
+        """SHA-256 of the question and of the posterior's file, as they are at the first reading:
+        answers to another one are of no use, and a program that is asked could change them."""
+        asked = {name: value for name, value in self.fields.items() if name not in FOR_READERS}
         try:
-            parts = [path.read_bytes() for path in (self.path, self.posterior)]
+            content = self.posterior.read_bytes()
         except OSError as error:
             raise InputError(
                 f"instance {self.name!r} lacks a file ({error}); bnncert bench make writes it"
             ) from error
-        return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
+        return digest([asked, sha256(content).hexdigest()])
 
     def problem(self) -> Problem:
         network, posterior = load_posterior(self.posterior)
@@ -123,13 +121,12 @@ def make(
     names = list(dict.fromkeys([*before, *(recipe.name for recipe in recipes)]))
     for part in (INSTANCES, POSTERIORS):
         (suite / part).mkdir(parents=True, exist_ok=True)
-    models: dict[str, tuple[Model, str]] = {}
+    written = set()
     for recipe in recipes:
-        if recipe.posterior not in models:
-            model = recipe.model()
-            save_posterior(suite / POSTERIORS / f"{recipe.posterior}.safetensors", *model)
-            models[recipe.posterior] = model, model[1].digest
-        _write(recipe, models[recipe.posterior][1], suite / INSTANCES)
+        if recipe.posterior not in written:
+            save_posterior(suite / POSTERIORS / f"{recipe.posterior}.safetensors", *recipe.model())
+            written.add(recipe.posterior)
+        _write(recipe, suite / INSTANCES)
         on_each(recipe)
     known = _known()
     truths = {name: known[name] for name in names if name in known}
@@ -170,7 +167,7 @@ def _read(path: Path, known: dict[str, str] | None) -> Instance:
     return Instance(path, fields, truth)
 
 
-def _write(recipe: Recipe, posterior: str, folder: Path) -> None:
+def _write(recipe: Recipe, folder: Path) -> None:
     specification = recipe.question()
     region = specification.region
     labels = specification.labels
@@ -184,7 +181,6 @@ def _write(recipe: Recipe, posterior: str, folder: Path) -> None:
         "threshold": recipe.threshold,
         "timeout": recipe.timeout,
         "posterior": f"../{POSTERIORS}/{recipe.posterior}.safetensors",
-        "posterior_digest": posterior,
         "property": f"{recipe.name}.vnnlib",
         "lower": region.box.lower.flatten().tolist(),
         "upper": region.box.upper.flatten().tolist(),

@@ -33,15 +33,15 @@ class Verdict:
     reason: str = ""
 
 
-def verdict_on(certificate: Path, instance: Path, seal: str) -> Verdict:
-    """Check a certificate against an instance's posterior and question, as the seal holds them."""
+def verdict_on(certificate: Path, instance: Path, digest: str) -> Verdict:
+    """Check a certificate against an instance's posterior and question, those of the digest."""
     try:
         from bnncert_check.certificate import examine
         from bnncert_check.model import read_model
     except ModuleNotFoundError:
         return Verdict(False, reason=NOT_INSTALLED)
     asked = read_instance(instance)
-    if asked.seal() != seal:
+    if asked.digest != digest:
         return Verdict(False, reason=CHANGED)
     found, stated = examine(certificate, read_model(asked.posterior))
     if found.status != ACCEPT or found.claimed is None or stated is None:
