@@ -13,12 +13,11 @@ from bnncert.concentration.proof import known_before, prove
 from bnncert.concentration.refine import Limits, Refined, refine
 from bnncert.concentration.trace import Prefix
 from bnncert.concentration.upper import refute
+from bnncert.correlated import search as correlated
 from bnncert.deep.search import improve
 from bnncert.errors import InputError
-from bnncert.evidence.concentration import Component, Proof, Refutation
+from bnncert.evidence.concentration import Component, Proof, Proved, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
-from bnncert.evidence.deep import Deep
-from bnncert.evidence.laws import Law
 from bnncert.laws.head import has_form, read_of
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import refute_by_laws, worthwhile
@@ -27,7 +26,13 @@ from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome
 from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.empirical import Empirical
-from bnncert.posteriors.gaussian import GAUSSIAN, Gaussian, Mixture, gaussian_parts
+from bnncert.posteriors.gaussian import (
+    GAUSSIAN,
+    Gaussian,
+    LowRankNormal,
+    Mixture,
+    gaussian_parts,
+)
 from bnncert.posteriors.independent import Normal
 
 EFFORTS = (0, 1, 2, 3)
@@ -120,6 +125,12 @@ class Concentration:
             and has_form(problem.network, posterior)
         ):
             found = self._with_laws(problem, posterior, found, known)
+        if (
+            self.effort >= LAWS
+            and isinstance(posterior, LowRankNormal)
+            and correlated.looks_at(problem)
+        ):
+            found = self._with_correlations(problem, posterior, found)
         if self.effort:
             better = improve(problem, posterior, [one.proof for one in found])
             found = [replace(one, proof=proof) for one, proof in zip(found, better, strict=True)]
@@ -162,7 +173,7 @@ class Concentration:
         self, problem: Problem, posterior: Normal, found: list[_Found], known: Prefix
     ) -> list[_Found]:
         """The laws of rows where noise decides and they may help."""
-        enough = 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
+        enough = self._enough
         box = read_of(problem.network, known.traced.boxes)
         better = list(found)
         for i, one in enumerate(found):
@@ -173,6 +184,25 @@ class Concentration:
                 one = replace(one, proof=proof, calls=one.calls + 1)
             if self.upper:
                 (refutation,) = refute_by_laws(part, posterior)
+                one = replace(one, refutation=_lower(one.refutation, refutation))
+            better[i] = one
+        return better
+
+    def _with_correlations(
+        self, problem: Problem, posterior: LowRankNormal, found: list[_Found]
+    ) -> list[_Found]:
+        """Moments of the output given all pre-activations, at points and for upper bounds."""
+        region, better = problem.specification.region, list(found)
+        points = (region.box.lower == region.box.upper).flatten(1).all(1).tolist()
+        for i, one in enumerate(found):
+            part = problem[i : i + 1]
+            if points[i] and one.proof.bound < self._enough and not one.interrupted:
+                proof = correlated.prove(part, posterior)
+                if proof is not None and proof.bound > one.proof.bound + SETTLED:
+                    one = replace(one, proof=proof)
+                one = replace(one, calls=one.calls + 1)
+            if self.upper:
+                refutation = correlated.refute(part, posterior)
                 one = replace(one, refutation=_lower(one.refutation, refutation))
             better[i] = one
         return better
@@ -207,6 +237,11 @@ class Concentration:
         return bisect(problem, posterior, found, limits) if low and not found.interrupted else found
 
     @property
+    def _enough(self) -> float:
+        """The bound from which on laws are not worth their time."""
+        return 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
+
+    @property
     def _refuted(self) -> float:
         """The failure probability that settles what is asked; upper bounds are claimed a little
         higher than they are proved."""
@@ -225,7 +260,7 @@ class Concentration:
 class _Found:
     """What is known of one component for one input, and how many bounds it took."""
 
-    proof: Proof | Law | Deep
+    proof: Proved
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False

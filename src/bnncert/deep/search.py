@@ -21,9 +21,8 @@ from bnncert.deep.ends import Ends, Second, beyond, find
 from bnncert.deep.majorants import Factors, Majorants, choose, lifted
 from bnncert.deep.moments import Array
 from bnncert.deep.products import Exponent, Inputs, bound
-from bnncert.evidence.concentration import Proof
+from bnncert.evidence.concentration import Proved
 from bnncert.evidence.deep import Deep
-from bnncert.evidence.laws import Law
 from bnncert.model.layers import Dense, ReLU
 from bnncert.model.network import Network
 from bnncert.model.problem import Problem
@@ -85,9 +84,9 @@ class Found:
 def improve(
     problem: Problem,
     posterior: Gaussian,
-    proofs: Sequence[Proof | Law | Deep],
+    proofs: Sequence[Proved],
     enough: float = 1.0,
-) -> list[Proof | Law | Deep]:
+) -> list[Proved]:
     """For every input the better of its proof and the bound here, where that speaks of it and the
     proof is not good enough."""
     if not isinstance(posterior, Normal) or not applies(problem.network):

@@ -10,11 +10,12 @@ hold, and the position of a layer.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from bnncert.evidence.correlated import CORRELATED, Correlated, read_correlated, write_correlated
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
 from bnncert.evidence.laws import LAW, Law, LineLaw, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
@@ -99,6 +100,9 @@ class Proof:
     affine: bool = False
 
 
+Proved: TypeAlias = Proof | Law | Deep | Correlated
+
+
 @dataclass(frozen=True, eq=False)
 class Opposite:
     """Row number `row`, -c·y + d', fails at a point with the probability proved.
@@ -108,7 +112,7 @@ class Opposite:
     """
 
     row: int
-    proof: Proof | Law | Deep
+    proof: Proved
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +123,7 @@ class Refutation:
     upper: float
     point: Tensor
     row: int
-    proof: Proof | Law | Deep
+    proof: Proved
     opposite: Opposite | None = None
 
 
@@ -128,7 +132,7 @@ class Component:
     """A component of the posterior, its weight and what is proved of it."""
 
     weight: float
-    lower: Proof | Law | Deep
+    lower: Proved
     upper: Refutation | None
 
 
@@ -146,9 +150,11 @@ def bound_names(found: Concentration) -> tuple[str, str]:
     return "+".join(dict.fromkeys(lower)), "+".join(dict.fromkeys(upper))
 
 
-def _name(proof: Proof | Law | Deep) -> str:
+def _name(proof: Proved) -> str:
     if isinstance(proof, Deep):
         return "moments"
+    if isinstance(proof, Correlated):
+        return "correlated"
     if isinstance(proof, Law):
         return "lines" if isinstance(proof, LineLaw) else "laws"
     return "splits" if proof.trees or proof.cut is not None else "linear"
@@ -195,8 +201,10 @@ def _with_opposite(found: Refutation, value: Any, prefix: str, tensors: Tensors)
 
 
 def _write_proof(
-    proof: Proof | Law | Deep, prefix: str, tensors: dict[str, Tensor]
+    proof: Proved, prefix: str, tensors: dict[str, Tensor]
 ) -> dict[str, Any]:
+    if isinstance(proof, Correlated):
+        return write_correlated(proof, prefix, tensors)
     if isinstance(proof, Deep):
         return write_deep(proof, prefix, tensors)
     if isinstance(proof, Law):
@@ -204,7 +212,9 @@ def _write_proof(
     return _write_divided(proof, prefix, tensors)
 
 
-def _read_proof(value: Any, prefix: str, tensors: Tensors) -> Proof | Law | Deep:
+def _read_proof(value: Any, prefix: str, tensors: Tensors) -> Proved:
+    if CORRELATED in value:
+        return read_correlated(value, prefix, tensors)
     if DEEP in value:
         return read_deep(value, prefix, tensors)
     return (read_law if LAW in value else _read_divided)(value, prefix, tensors)
