@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.correlated.rows import Correlated, correlated_failure
 from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
+from bnncert_check.evidence.correlated import is_correlation, read_correlated
 from bnncert_check.evidence.deep import read_deep
 from bnncert_check.evidence.laws import is_law, read_law
 from bnncert_check.evidence.networks import require_point
@@ -33,6 +35,7 @@ from bnncert_check.verdict import CannotCheck, Rejected, Support
 
 WHAT = "concentration"
 Found = TypeVar("Found")
+Alone: TypeAlias = Law | Deep | Correlated  # what speaks of the whole region
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,14 @@ class Refutation:
     the row opposite to it, if there is one."""
 
     point: Array
-    failures: tuple[tuple[int, Proof | Law | Deep], ...]
+    failures: tuple[tuple[int, Proof | Alone], ...]
 
 
 @dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
-    lower: Divided | Law | Deep
+    lower: Divided | Alone
     upper: Refutation | None
 
 
@@ -76,7 +79,7 @@ class Concentration:
 
 
 def _failure(
-    found: Divided | Law | Deep,
+    found: Divided | Alone,
     question: Question,
     region: Region,
     model: Model,
@@ -97,7 +100,7 @@ def _failure(
 
 
 def _of_rows(
-    found: Proof | Law | Deep,
+    found: Proof | Alone,
     model: Model,
     posterior: Posterior,
     region: Region,
@@ -109,7 +112,10 @@ def _of_rows(
     if isinstance(found, Proof):
         return failure(model, posterior, region, rows, offsets, found)
     if not (region.lower == region.upper).all():
-        raise CannotCheck("unsupported", "a proof for two layers speaks of a point alone")
+        raise CannotCheck("unsupported", "a proof of this kind speaks of a point alone")
+    if isinstance(found, Correlated):
+        x = region.lower
+        return correlated_failure(model.network, posterior, x, rows, offsets, found, inside=False)
     return deep_failure(deep_laws(model.network, posterior, region.lower), rows, offsets, found)
 
 
@@ -125,6 +131,9 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     """P_safe <= 1 - P(row r <= 0 at the point), for a point of the region, less P(the opposite row
     <= 0)."""
     point, total = require_point(found.point, question), arb(0)
+    if isinstance(found.failures[0][1], Correlated):
+        asked = model.network, posterior, point.lower, question.rows, question.offsets
+        return correlated_failure(*asked, found.failures[0][1], inside=True)
     for number, proof in found.failures:
         row = slice(number, number + 1)
         rows, offsets = -question.rows[row], -question.offsets[row]
@@ -154,7 +163,10 @@ def _part(
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
     asked = Asked(model, component.posterior, len(question.rows), tensors)
-    lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
+    if is_correlation(entry["lower"]):
+        lower: Divided | Alone = read_correlated(entry["lower"], f"c{i}.", asked, question.rows)
+    else:
+        lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
     if entry["upper"] is None:
         return Part(lower, None)
     said = f"the upper bound of component {i}"
@@ -162,6 +174,8 @@ def _part(
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
     one = replace(asked, rows=1)
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
+    if is_correlation(upper["failure"]):
+        return Part(lower, _without_failures(upper, row, point, f"c{i}.upper.", asked, question))
     proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
     if "opposite" not in upper:
         return Part(lower, Refutation(point, ((row, proof),)))
@@ -173,9 +187,19 @@ def _part(
     return Part(lower, Refutation(point, ((row, proof), (second, against))))
 
 
+def _without_failures(
+    upper: dict[str, Any], row: int, point: Array, prefix: str, asked: Asked, question: Question
+) -> Refutation:
+    """How often no row of a group fails, the first of them `row`."""
+    proof = read_correlated(upper["failure"], prefix, asked, question.rows, inside=True)
+    if "opposite" in upper or proof.groups[0].rows[0] != row:
+        raise CannotCheck("malformed", f"{prefix!r} speaks of other rows than its group")
+    return Refutation(point, ((row, proof),))
+
+
 def _read(
     value: Any, prefix: str, asked: Asked, read: Callable[[Any, str, Asked], Found]
-) -> Found | Law | Deep:
+) -> Found | Alone:
     if _is_deep(value):
         return read_deep(value, prefix, asked)
     return read_law(value, prefix, asked) if is_law(value) else read(value, prefix, asked)

@@ -1,0 +1,152 @@
+"""The joint law of pre-activations and output weights at a point, in Arb.
+
+    y = c·output = b + Σ_i v_i t_i,   t_i = f(m_i + σ_i z_i);   unit 0 is b, with t = 1.
+
+Given all z, y is Gaussian with variance tᵀ S t, S = Cov(v | z).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from flint import arb, arb_mat
+
+from bnncert_check.arithmetic import Array
+from bnncert_check.layers import Activation
+from bnncert_check.model import Posterior
+from bnncert_check.network import Network
+from bnncert_check.verdict import CannotCheck
+from bnncert_check.weighted import Dense
+
+CHAIN = (Dense, Activation, Dense)
+MOST = 256  # neurons
+
+
+@dataclass(frozen=True)
+class Joint:
+    """activation: f. mean, std [n]: of h. v [n + 1]: means of b and v; spread: their covariances;
+    along [n + 1, n]: those with z; correlation [n, n]: of z; given: S."""
+
+    activation: Activation
+    mean: list[arb]
+    std: list[arb]
+    v: list[arb]
+    spread: arb_mat
+    along: arb_mat
+    correlation: arb_mat
+    given: arb_mat
+
+
+def is_correlated(network: Network, posterior: Posterior) -> bool:
+    """Whether the theorem speaks of it: f = lift + height tanh(rate z) in [-1, 1], rate <= 1."""
+    layers = network.layers
+    return (
+        tuple(map(type, layers)) == CHAIN
+        and network.reads == tuple((k,) for k in range(len(layers)))
+        and isinstance(layers[1], Activation)
+        and layers[1].kind in ("Tanh", "Sigmoid")
+        and layers[1].width <= MOST
+        and posterior.family == "low-rank-normal"
+    )
+
+
+def joint(network: Network, posterior: Posterior, x: Array, row: Array) -> Joint:
+    """At the point x, of the direction c = row."""
+    hidden, activation, last = network.layers
+    if not (isinstance(hidden, Dense) and isinstance(last, Dense)):
+        raise CannotCheck("unsupported", "this network has no hidden layer between dense ones")
+    if not isinstance(activation, Activation):
+        raise CannotCheck("unsupported", "this network has no activation between dense layers")
+    n, at, along = hidden.outputs, _column([*x.tolist(), 1.0]), _column(row.tolist())
+    mean, std = posterior.fields["mean"], posterior.fields["std"]
+    centers = _forms(hidden.matrix(mean), at) + _biased(_forms(last.matrix(mean).T, along))
+    own = _forms(hidden.matrix(std), at, squared=True)
+    own += _biased(_forms(last.matrix(std).T, along, squared=True))
+    covariance = _shared(posterior, hidden, last, at, along)
+    for k, value in enumerate(own):
+        covariance[k, k] += value
+    deviations = [_deviation(covariance[k, k]) for k in range(n)]
+    correlation = _correlation(covariance, deviations)
+    cross = arb_mat(
+        [
+            [covariance[n + i, j] / s if s > 0 else arb(0) for j, s in enumerate(deviations)]
+            for i in range(n + 1)
+        ]
+    )
+    spread = arb_mat([[covariance[n + i, n + j] for j in range(n + 1)] for i in range(n + 1)])
+    try:
+        given = spread - cross * correlation.solve(cross.transpose())
+    except ZeroDivisionError as error:
+        raise CannotCheck("unsupported", "pre-activations determine each other") from error
+    return Joint(activation, centers[:n], deviations, centers[n:], spread, cross, correlation, given)
+
+
+def _column(values: list[float]) -> arb_mat:
+    return arb_mat([[arb(value)] for value in values])
+
+
+def _forms(matrix: Array, at: arb_mat, squared: bool = False) -> list[arb]:
+    """Σ_j a_j W_jk, or of squares, for every column k."""
+    columns = arb_mat([[arb(value) for value in column] for column in matrix.T.tolist()])
+    if squared:
+        columns, at = _squares(columns), _squares(at)
+    found = columns * at
+    return [found[k, 0] for k in range(found.nrows())]
+
+
+def _squares(matrix: arb_mat) -> arb_mat:
+    return arb_mat([[value * value for value in row] for row in matrix.table()])
+
+
+def _biased(values: list[arb]) -> list[arb]:
+    """The output's bias, which stands last, first."""
+    return [values[-1], *values[:-1]]
+
+
+def _shared(
+    posterior: Posterior, hidden: Dense, last: Dense, at: arb_mat, along: arb_mat
+) -> arb_mat:
+    """The covariance of h, b and v by what weights share."""
+    first, second = posterior.factors(hidden), posterior.factors(last)
+    rank = posterior.fields["factor"].shape[1]
+    rows = []
+    for k in range(rank):
+        of_h = [arb(0)] * hidden.outputs if first is None else _forms(first[k], at)
+        of_v = [arb(0)] * (last.inputs + 1)
+        if second is not None:
+            of_v = _biased(_forms(second[k].T, along))
+        rows.append(of_h + of_v)
+    factor = arb_mat(rows)
+    return factor.transpose() * factor
+
+
+def _deviation(variance: arb) -> arb:
+    """0 only where nothing is random."""
+    if variance == 0:
+        return arb(0)
+    if not variance > 0:
+        raise CannotCheck("unsupported", "a pre-activation's variance is not surely above 0")
+    return variance.sqrt()
+
+
+def _correlation(covariance: arb_mat, deviations: list[arb]) -> arb_mat:
+    def entry(i: int, j: int) -> arb:
+        if i == j:
+            return arb(1)
+        both = deviations[i] * deviations[j]
+        return covariance[i, j] / both if both > 0 else arb(0)
+
+    size = range(len(deviations))
+    return arb_mat([[entry(i, j) for j in size] for i in size])
+
+
+def floats(values: list[arb]) -> tuple[Array, Array]:
+    """Nearest floats, and by how much they may be off."""
+    found = np.array([float(value) for value in values])
+    away = [_upper(abs(value - arb(x))) for value, x in zip(values, found.tolist(), strict=True)]
+    return found, np.array(away)
+
+
+def _upper(value: arb) -> float:
+    return float(np.nextafter(float(value.upper()), np.inf))
