@@ -16,7 +16,7 @@ from bnncert.concentration.upper import refute
 from bnncert.correlated import search as correlated
 from bnncert.deep.search import improve
 from bnncert.errors import InputError
-from bnncert.evidence.concentration import Component, Proof, Proved, Refutation
+from bnncert.evidence.concentration import Component, Proved, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
 from bnncert.laws.head import has_form, read_of
 from bnncert.laws.proof import prove_laws
@@ -196,13 +196,14 @@ class Concentration:
         points = (region.box.lower == region.box.upper).flatten(1).all(1).tolist()
         for i, one in enumerate(found):
             part = problem[i : i + 1]
+            near = correlated.Directions(part, posterior)
             if points[i] and one.proof.bound < self._enough and not one.interrupted:
-                proof = correlated.prove(part, posterior)
+                proof = correlated.prove(part, near)
                 if proof is not None and proof.bound > one.proof.bound + SETTLED:
                     one = replace(one, proof=proof)
                 one = replace(one, calls=one.calls + 1)
             if self.upper:
-                refutation = correlated.refute(part, posterior)
+                refutation = correlated.refute(part, near)
                 one = replace(one, refutation=_lower(one.refutation, refutation))
             better[i] = one
         return better

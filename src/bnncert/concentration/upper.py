@@ -22,9 +22,7 @@ from bnncert.concentration.slopes import evaluate
 from bnncert.concentration.tails import row_failures
 from bnncert.concentration.trace import has_random_head, trace
 from bnncert.deep.search import improve
-from bnncert.evidence.concentration import Opposite, Proof, Refutation
-from bnncert.evidence.deep import Deep
-from bnncert.evidence.laws import Law
+from bnncert.evidence.concentration import Opposite, Proved, Refutation
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, opposite
 from bnncert.numerics.batching import in_batches
@@ -87,7 +85,7 @@ def _refute(
     return found
 
 
-def _refutation(proof: Proof | Law | Deep, point: Tensor, row: int) -> Refutation | None:
+def _refutation(proof: Proved, point: Tensor, row: int) -> Refutation | None:
     if not proof.bound > 0:
         return None
     return Refutation(min(1.0, (1 - proof.bound) * (1 + 4 * UNIT)), point, row, proof)

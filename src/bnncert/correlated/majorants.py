@@ -67,9 +67,7 @@ class Majorant:
     chance: float
 
 
-def majorant(
-    asked: Interval, known: Known, tails: Sequence[Tail], most: float
-) -> Majorant | None:
+def majorant(asked: Interval, known: Known, tails: Sequence[Tail], most: float) -> Majorant | None:
     """The best that is shown; most: q⁺."""
     shift = asked.center
     own = Interval(asked.low - shift, asked.high - shift, asked.inside)
@@ -107,20 +105,25 @@ def _program(
     turning[:, 2], turning[:, 1] = -2 * (half / root + FAR), (1.0, -1.0)
     q, a = _grid(own, most, LEVELS, PLACES)
     fine_q, fine_a = _grid(own, most, FINER * LEVELS, FINER * PLACES)
-    fine, needed = _columns(fine_q, fine_a, scale, rates), _most(own, fine_a, fine_a, fine_q, fine_q)
+    fine, needed = (
+        _columns(fine_q, fine_a, scale, rates),
+        _most(own, fine_a, fine_a, fine_q, fine_q),
+    )
+    costs, best = np.concatenate([means, np.exp(logs)]), np.zeros(len(means) + len(rates))
     for _ in range(PASSES):
         lines = np.concatenate([-_columns(q, a, scale, rates), turning])
-        most_there = np.concatenate([-_most(own, a, a, q, q), np.zeros(2)])
-        solved = linprog(np.concatenate([means, np.exp(logs)]), lines, most_there, bounds=bounds)
-        if not solved.success:
+        limits = np.concatenate([-_most(own, a, a, q, q), np.zeros(2)])
+        solved = linprog(costs, lines, limits, bounds=bounds)
+        if solved.x is None:
             return None
-        short = needed - fine @ solved.x
+        best = np.asarray(solved.x)
+        short = needed - fine @ best
         worst = np.argsort(short)[-ADDED:]
         if short[worst[-1]] <= CLOSE:
             break
         q, a = np.concatenate([q, fine_q[worst]]), np.concatenate([a, fine_a[worst]])
-    a0, b, d, c = (float(x) for x in solved.x[:4] / scale)
-    return (a0, b, d, c), np.asarray(solved.x[4:])
+    a0, b, d, c = (best[:4] / scale).tolist()
+    return (a0, b, d, c), best[4:]
 
 
 def _half(own: Interval) -> float:
@@ -163,9 +166,7 @@ def _most(own: Interval, a: Array, b: Array, low: Array, high: Array) -> Array:
     return total
 
 
-def _is_above(
-    own: Interval, numbers: Numbers, weights: Array, rates: Array, most: float
-) -> bool:
+def _is_above(own: Interval, numbers: Numbers, weights: Array, rates: Array, most: float) -> bool:
     """By boxes: whatever is not above yet is cut in two."""
     far = _half(own) + FAR * math.sqrt(most)
     a = np.array([-np.inf, -far, 0.0, far])

@@ -1,6 +1,6 @@
 """Bounds of P_safe at a point where weights are correlated: rows one by one, or in opposite pairs.
 
-    P(a row of the group fails) <= E G(a, q),   and for an upper bound   P(none fails) <= E G(a, q).
+P(a row of the group fails) <= E G(a, q),   and for an upper bound   P(none fails) <= E G(a, q).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ MOST_ROWS = 16
 
 
 class Directions:
-    """What is known of directions of the output at a point, each looked at once."""
+    """What is known of directions of the output at the region's centre, each looked at once."""
 
-    def __init__(self, problem: Problem, posterior: LowRankNormal, x: Tensor) -> None:
-        self._problem, self._posterior, self._x = problem, posterior, x
+    def __init__(self, problem: Problem, posterior: LowRankNormal) -> None:
+        self._problem, self._posterior = problem, posterior
+        self.point = problem.specification.region.center[0]
         self._found: dict[int, tuple[Setting, Frame, list[Tail]] | None] = {}
 
     def of(self, row: int) -> tuple[Setting, Frame, list[Tail]] | None:
@@ -36,7 +37,8 @@ class Directions:
         return self._found[row]
 
     def _look(self, row: Tensor) -> tuple[Setting, Frame, list[Tail]] | None:
-        own = setting(self._problem.network, self._posterior, self._x, row)
+        x = self.point.flatten().double()
+        own = setting(self._problem.network, self._posterior, x, row)
         first = None if own is None else known(own, 0.0)
         if own is None or first is None or not first.noise > 0:
             return None
@@ -50,10 +52,9 @@ def looks_at(problem: Problem) -> bool:
     return applies(problem.network) and problem.specification.rows.shape[1] <= MOST_ROWS
 
 
-def prove(problem: Problem, posterior: LowRankNormal) -> Correlated | None:
+def prove(problem: Problem, near: Directions) -> Correlated | None:
     """For one input whose region is a point; None where nothing above 0 is found."""
     spec = problem.specification
-    near = Directions(problem, posterior, spec.region.box.lower[0].flatten().double())
     groups, failing = [], 0.0
     for rows in paired(spec.rows[0]):
         found = _group(problem, near, rows, inside=False)
@@ -65,11 +66,9 @@ def prove(problem: Problem, posterior: LowRankNormal) -> Correlated | None:
     return Correlated(1 - failing, tuple(groups)) if failing < 1 else None
 
 
-def refute(problem: Problem, posterior: LowRankNormal) -> Refutation | None:
+def refute(problem: Problem, near: Directions) -> Refutation | None:
     """For one input at the centre of its region, by the group that fails there most often."""
     spec = problem.specification
-    point = spec.region.center[0]
-    near = Directions(problem, posterior, point.flatten().double())
     best: Refutation | None = None
     for rows in paired(spec.rows[0]):
         found = _group(problem, near, rows, inside=True)
@@ -78,7 +77,7 @@ def refute(problem: Problem, posterior: LowRankNormal) -> Refutation | None:
         upper = found[1] + ROUNDING
         if upper < (best.upper if best else 1.0):
             proof = Correlated(1 - upper, (found[0],))
-            best = Refutation(max(upper, 0.0), point.cpu(), rows[0], proof)
+            best = Refutation(max(upper, 0.0), near.point.cpu(), rows[0], proof)
     return best
 
 

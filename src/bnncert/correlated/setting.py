@@ -2,8 +2,8 @@
 
     y = c·output = b + Σ_i v_i t_i,   t_i = f(m_i + σ_i z_i),
 
-(h, v, b) jointly Gaussian with covariance C. Given h, y has the variance q = tᵀ S t with t_0 = 1 for
-b, S = Cov(v, b | h). Unit 0 is b: it has t = 1 and no noise.
+(h, v, b) jointly Gaussian with covariance C. Given h, y has the variance q = tᵀ S t with t_0 = 1
+for b, S = Cov(v, b | h). Unit 0 is b: it has t = 1 and no noise.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def applies(network: Network) -> bool:
     )
 
 
-def setting(
-    network: Network, posterior: LowRankNormal, x: Tensor, row: Tensor
-) -> Setting | None:
+def setting(network: Network, posterior: LowRankNormal, x: Tensor, row: Tensor) -> Setting | None:
     """At the flat point x; None where no pre-activation is random, or they nearly determine each
     other."""
     activation = network.layers[1]

@@ -83,7 +83,7 @@ def above(matrix: Array, costs: Array) -> Array:
             if cost.item() < best:
                 best, found = cost.item(), own.detach().numpy().copy()
             optimiser.zero_grad()
-            cost.log().backward()  # type: ignore[no-untyped-call]
+            cost.log().backward()
             optimiser.step()
     return np.asarray(found * scale**2 * (1 + SPARE))
 
@@ -91,9 +91,7 @@ def above(matrix: Array, costs: Array) -> Array:
 def _cells(own: Setting) -> tuple[Array, Array]:
     """Masses [n, K + 2] and ends of t [n, K + 2, 2]."""
     std = np.where(own.std > 0, own.std, 1.0)[:, None]
-    low, high = (
-        ((side * SATURATED - own.mean[:, None]) / std).clip(-FAR, FAR) for side in (-1, 1)
-    )
+    low, high = (((side * SATURATED - own.mean[:, None]) / std).clip(-FAR, FAR) for side in (-1, 1))
     inner = low + (high - low) * (np.arange(CELLS + 1) / CELLS)
     inner[own.std == 0] = 0.0
     edge = np.full((len(std), 1), np.inf)
@@ -108,7 +106,8 @@ def _cells(own: Setting) -> tuple[Array, Array]:
 
 def slopes() -> Array:
     """Places of s at which N is computed."""
-    return np.sinh(np.arange(-SLOPES, SLOPES + 1) * (STRETCH / SLOPES))
+    found: Array = np.sinh(np.arange(-SLOPES, SLOPES + 1) * (STRETCH / SLOPES))
+    return found
 
 
 def tail(own: Setting, at: Frame, rate: float) -> Tail | None:
@@ -174,9 +173,7 @@ def _lift(above_line: Array, bend: Array, slope: Array, s: Array) -> Array:
     return np.asarray((np.maximum(gap[..., 1:], gap[..., :-1]) + bend).max(-1))
 
 
-def _cheapest(
-    choices: tuple[Array, Array, Array], price: Array
-) -> tuple[Array, Array, Array]:
+def _cheapest(choices: tuple[Array, Array, Array], price: Array) -> tuple[Array, Array, Array]:
     lift, slope, curvature = choices
     chosen = (lift + price[:, None] * curvature).argmin(1)[:, None]
     a, b, c = (np.take_along_axis(part, chosen, 1)[:, 0] for part in (lift, slope, curvature))

@@ -200,9 +200,7 @@ def _with_opposite(found: Refutation, value: Any, prefix: str, tensors: Tensors)
     return replace(found, upper=upper, opposite=Opposite(value[ROW], proof))
 
 
-def _write_proof(
-    proof: Proved, prefix: str, tensors: dict[str, Tensor]
-) -> dict[str, Any]:
+def _write_proof(proof: Proved, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     if isinstance(proof, Correlated):
         return write_correlated(proof, prefix, tensors)
     if isinstance(proof, Deep):

@@ -8,7 +8,8 @@ from typing import Any
 from bnncert.evidence import boxes, concentration, networks
 from bnncert.evidence.boxes import Boxes, Growth
 from bnncert.evidence.certificate import OFFSETS, ROWS, Certificate
-from bnncert.evidence.concentration import Concentration, Proof, Refutation
+from bnncert.evidence.concentration import Concentration, Proof, Proved, Refutation
+from bnncert.evidence.correlated import Correlated
 from bnncert.evidence.deep import Deep
 from bnncert.evidence.laws import Law
 from bnncert.evidence.networks import Networks
@@ -122,7 +123,7 @@ def _concentration(value: Any, tensors: Tensors, outputs: Sequence[Column]) -> l
     return words
 
 
-def _lower(proof: Proof | Law | Deep) -> str:
+def _lower(proof: Proved) -> str:
     if not proof.bound > 0:
         return "No lower bound above 0 was found."
     if isinstance(proof, Law):
@@ -135,6 +136,11 @@ def _lower(proof: Proof | Law | Deep) -> str:
         return (
             f"With probability at least {proof.bound!r} every output row is positive at the input, "
             "by exponential moments of both hidden layers."
+        )
+    if isinstance(proof, Correlated):
+        return (
+            f"With probability at least {proof.bound!r} every output row is positive at the input, "
+            "by moments of what the output is given all pre-activations."
         )
     if proof.cut is not None:
         return (
@@ -163,6 +169,9 @@ def _parts(proof: Proof) -> int:
 def _upper(upper: Refutation, tensors: Tensors, outputs: Sequence[Column]) -> str:
     which = row_in_words(upper.row, tensors, outputs)
     least = f"{upper.proof.bound!r}"
+    if isinstance(upper.proof, Correlated):
+        several = " or its opposite" if len(upper.proof.groups[0].rows) > 1 else ""
+        return f"At the stored point {which}{several} fails with probability at least {least}."
     said = f"At the stored counterexample {which} fails with probability at least {least}"
     if upper.opposite is None:
         return f"{said}."

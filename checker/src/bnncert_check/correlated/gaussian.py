@@ -79,7 +79,9 @@ def joint(network: Network, posterior: Posterior, x: Array, row: Array) -> Joint
         given = spread - cross * correlation.solve(cross.transpose())
     except ZeroDivisionError as error:
         raise CannotCheck("unsupported", "pre-activations determine each other") from error
-    return Joint(activation, centers[:n], deviations, centers[n:], spread, cross, correlation, given)
+    return Joint(
+        activation, centers[:n], deviations, centers[n:], spread, cross, correlation, given
+    )
 
 
 def _column(values: list[float]) -> arb_mat:

@@ -1,8 +1,8 @@
 """G(a, q) = A + B a + D a² + C q + Σ_k M_k exp(-λ_k q) above F(a, q) for all a and 0 <= q <= q⁺.
 
-F is the chance that N(a, q) is outside of an interval, or inside. Boxes in (a, q) are cut until F is
-surely below G on each: by the ends of each, or by G's tangent at the middle, as D, M_k >= 0 make
-it convex, and bounds of F's second derivatives.
+F is the chance that N(a, q) is outside of an interval, or inside. Boxes in (a, q) are cut until F
+is surely below G on each: by the ends of each, or by G's tangent at the middle, as D, M_k >= 0
+make it convex, and bounds of F's second derivatives.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ With D_k = E f(m + σ z) He_k(z) and G = t_i t_j, by Mehler's formula and by par
     E ∂_i^a ∂_j^b G = Σ_k ρ^k/k! D_{i,a+k} D_{j,b+k},
     E[δv_k δv_l G] = Cov(v_k, v_l) E G + Σ_{p,q in {i,j}} Cov(v_k, z_p) Cov(v_l, z_q) E ∂_p ∂_q G.
 
-D_k is a sum over equidistant nodes: f(m + σ z) He_k(z) φ(z) is analytic where |Im z| <= A = π/4σ, with
-|f| <= 1 there, so the sum with step h is off by at most 2 M/(e^{2πA/h} - 1), where
+D_k is a sum over equidistant nodes: f(m + σ z) He_k(z) φ(z) is analytic where |Im z| <= A = π/4σ,
+with |f| <= 1 there, so the sum with step h is off by at most 2 M/(e^{2πA/h} - 1), where
 M = √k! (1 + A²)^{k/2} e^{A²/2} bounds ∫ |He_k φ| on every line of the strip.
 """
 
@@ -115,8 +115,7 @@ def moments(own: Joint, terms: int, center: float) -> Moments:
     every = range(len(v))
     noise = sum((own.given[i, j] * g[0, 0][i][j] for i in every for j in every), arb(0))
     at = [[arb(0), *(own.along[i, j] for j in range(len(v) - 1))] for i in every]
-    slope = [arb(float(x), float(off)) for x, off in zip(found.value[:, 1], found.off[:, 1])]
-    first = [arb(float(x), float(off)) for x, off in zip(found.value[:, 0], found.off[:, 0])]
+    first, slope = (_ball_list(found.value[:, k], found.off[:, k]) for k in (0, 1))
     mean = sum((v[i] * first[i] + at[i][i] * slope[i] for i in every), arb(0))
     whole = sum((_entry(v, own, at, g, i, j) for i in every for j in every), arb(0))
     return Moments(mean, whole - noise, noise)
@@ -128,7 +127,7 @@ Balls = list[list[arb]]
 def _entry(
     v: list[arb], own: Joint, at: Balls, g: dict[tuple[int, int], Balls], i: int, j: int
 ) -> arb:
-    """E[v_i v_j t_i t_j], of which the sum over i and j is right: terms of ∂_j stand with (j, i)."""
+    """E[v_i v_j t_i t_j], whose sum over i and j is right: terms of ∂_j stand with (j, i)."""
     total = (v[i] * v[j] + own.spread[i, j]) * g[0, 0][i][j]
     if i == j:
         total += 2 * v[i] * at[i][i] * g[1, 0][i][i]
@@ -192,13 +191,14 @@ def _energy(found: Hermite, terms: int) -> Array:
     return np.asarray((left + (gamma(terms) + 16 * UNIT) * 2).clip(0))
 
 
+def _ball_list(value: Array, off: Array) -> list[arb]:
+    return [arb(x, e) for x, e in zip(value.tolist(), off.tolist(), strict=True)]
+
+
 def _balls(value: Array, off: Array, found: Hermite, order: int) -> Balls:
     """As balls, those of one unit by the moments of t²."""
     root = arb(math.factorial(order)).sqrt()
-    balls = [
-        [arb(x, e) for x, e in zip(row, errors, strict=True)]
-        for row, errors in zip(value.tolist(), off.tolist(), strict=True)
-    ]
+    balls = [_ball_list(*pair) for pair in zip(value, off, strict=True)]
     for i in range(len(balls)):
         own = arb(float(found.square[i, order]), float(found.square_off[i, order]))
         balls[i][i] = own * root

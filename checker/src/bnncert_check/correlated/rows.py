@@ -1,5 +1,5 @@
-"""How often rows fail at a point where weights are correlated: by groups, each a row or two that are
-opposite.
+"""How often rows fail at a point where weights are correlated: by groups, each of a row or of two
+that are opposite.
 
     P(a row of the group fails) <= E G(a, q),   or   P(none of it fails) <= E G(a, q).
 """

@@ -1,7 +1,7 @@
 """log E exp(-λ q) from above, of q = tᵀ S t.
 
-With r_i = t_i - μ_i, R = diag(d) - S positive definite on all units but b's, and the correlations of
-z below diag(p), by an integral over g ~ N(0, R) and Hölder's inequality for correlated Gaussians
+With r_i = t_i - μ_i, R = diag(d) - S positive definite on all units but b's, and the correlations
+of z below diag(p), by an integral over g ~ N(0, R) and Hölder's inequality for correlated Gaussians
 
     E e^{-λq} <= e^{-λ μᵀSμ} E_g Π_i e^{N_i(√(2λ) g_i)},
     N_i(s) = (1/p_i) log E exp(p_i (-λ d_i r_i² - λ l_i r_i + s r_i)),   l = 2 S μ.
@@ -86,9 +86,7 @@ def cells(own: Joint, at: Frame) -> Cells:
     """Of z between ends, and two cells beyond."""
     (mean, _), (std, _) = floats(own.mean), floats(own.std)
     width = np.where(std > 0, std, 1.0)[:, None]
-    first, last = (
-        ((side * SATURATED - mean[:, None]) / width).clip(-FAR, FAR) for side in (-1, 1)
-    )
+    first, last = (((side * SATURATED - mean[:, None]) / width).clip(-FAR, FAR) for side in (-1, 1))
     inner = first + (last - first) * (np.arange(CELLS + 1) / CELLS)
     inner = np.maximum.accumulate(inner, -1)
     edge = np.full((len(mean), 1), np.inf)
@@ -104,7 +102,8 @@ def cells(own: Joint, at: Frame) -> Cells:
 
 
 def places() -> Array:
-    return np.sinh(np.arange(-SLOPES, SLOPES + 1) * (STRETCH / SLOPES))
+    found: Array = np.sinh(np.arange(-SLOPES, SLOPES + 1) * (STRETCH / SLOPES))
+    return found
 
 
 def log_tail(own: Joint, at: Frame, of: Cells, chosen: Choice) -> arb:
@@ -145,9 +144,7 @@ def _lifts(at: Frame, of: Cells, chosen: Choice, linear: Array, off: Array) -> A
     return np.where(rises & falls, up(lift), np.inf)
 
 
-def _logs(
-    at: Frame, of: Cells, chosen: Choice, linear: Array, off: Array, slope: float
-) -> Array:
+def _logs(at: Frame, of: Cells, chosen: Choice, linear: Array, off: Array, slope: float) -> Array:
     """N at s = slope, from above [n]: the exponent is a parabola that opens below."""
     power = at.power[:, None]
     bend = power * (chosen.rate * at.bound)[:, None]
@@ -161,4 +158,5 @@ def _logs(
     top = exponent.max(-1, keepdims=True)
     total = (of.mass * exp_up(exponent - top + NEAR)).sum(-1)
     sums = log_up(total * (1 + 2 * gamma(of.mass.shape[1])))
-    return up(up(sums + top[:, 0]) / at.power) + ROUNDING * np.abs(top[:, 0]) / at.power
+    found: Array = up(up(sums + top[:, 0]) / at.power) + ROUNDING * np.abs(top[:, 0]) / at.power
+    return found

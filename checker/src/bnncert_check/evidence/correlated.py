@@ -79,9 +79,7 @@ def _choices(chosen: tuple[int, ...], terms: int, prefix: str, asked: Asked) -> 
     positive = (frame.power, rates)
     others = (weights, curvatures, np.array([bend]))
     if not (all((x > 0).all() for x in positive) and all((x >= 0).all() for x in others)):
-        raise Rejected(
-            "choice-out-of-range", f"group {prefix!r} holds what the theorem does not"
-        )
+        raise Rejected("choice-out-of-range", f"group {prefix!r} holds what the theorem does not")
     each = zip(rates.tolist(), slopes, curvatures, strict=True)
     tails = tuple(Choice(*one) for one in each)
     return Group(chosen, terms, (level, slope, bend, noise), weights, frame, tails)
