@@ -25,6 +25,7 @@ CELLS, FAR = 1024, 9.0  # of z, between ends that hold nearly all of its law
 SATURATED = 8.0  # of h
 SLOPES, STRETCH = 80, 4.0  # places of s to either side: sinh of equal steps
 STEPS, RATE = 400, 0.03  # of the search for diagonals
+PLAIN = 0.02  # what d costs beside the variances: it bounds q from above
 SPARE = 1e-6  # of a diagonal
 SHARES = np.linspace(0, 1, 10)  # of the way from a variance to a sub-Gaussian proxy
 WEIGHTS = (1.0, 1.5, 2.5)  # of what γ costs
@@ -58,7 +59,7 @@ def frame(own: Setting) -> Frame:
     center = (mass * middle).sum(-1)
     variance = (mass * middle**2).sum(-1) - center**2
     within = own.given[1:, 1:]
-    bound = above(within, variance)
+    bound = above(within, variance + PLAIN)
     loose = (bound - np.diag(within)) * variance + SPARE
     power = np.ones(len(center))
     some = own.random
@@ -149,11 +150,10 @@ def _logs(at: Frame, rate: float, linear: Array, s: Array) -> tuple[Array, Array
 
 def _parabolas(at: Frame, logs: Array, spread: Array, s: Array) -> tuple[Array, Array, Array]:
     """Of some γ [n, G] the least e and its β."""
-    most = at.power * 1.0
+    own = spread.clip(1e-9)[:, None] ** (1 - SHARES) * at.power[:, None] ** SHARES
     # Beyond the last place N rises no faster than what t can reach.
-    floor = 4 / s[-1] + 1e-9
-    own = spread.clip(1e-9)[:, None] ** (1 - SHARES) * most[:, None] ** SHARES
-    curvature = own.clip(floor)
+    reach = at.ends.max((1, 2)) - at.ends.min((1, 2))
+    curvature = np.maximum(own, (1 + SPARE) * reach[:, None] / s[-1] + SPARE)
     above_line = logs[:, None, :] - curvature[..., None] * s**2 / 2
     # The chord of N may leave the parabola between two places.
     steps = np.diff(s)
