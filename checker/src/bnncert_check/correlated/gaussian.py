@@ -19,7 +19,6 @@ from bnncert_check.network import Network
 from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Dense
 
-CHAIN = (Dense, Activation, Dense)
 MOST = 256  # neurons
 
 
@@ -38,26 +37,41 @@ class Joint:
     given: arb_mat
 
 
-def is_correlated(network: Network, posterior: Posterior) -> bool:
-    """Whether the theorem speaks of it: f = lift + height tanh(rate z) in [-1, 1], rate <= 1."""
-    layers = network.layers
-    return (
-        tuple(map(type, layers)) == CHAIN
-        and network.reads == tuple((k,) for k in range(len(layers)))
-        and isinstance(layers[1], Activation)
-        and layers[1].kind in ("Tanh", "Sigmoid")
-        and layers[1].width <= MOST
-        and posterior.family == "low-rank-normal"
+@dataclass(frozen=True)
+class Form:
+    """The layers of a network that the theorem speaks of, and its noise."""
+
+    hidden: Dense
+    activation: Activation
+    last: Dense
+    posterior: Posterior
+
+
+def require_form(network: Network, posterior: Posterior) -> Form:
+    """A chain of two dense layers and between them f = lift + height tanh(rate z) in [-1, 1], rate
+    at most 1."""
+    if (
+        posterior.family == "low-rank-normal"
+        and len(network.layers) == 3
+        and network.reads == tuple((k,) for k in range(3))
+    ):
+        hidden, between, last = network.layers
+        if (
+            isinstance(hidden, Dense)
+            and isinstance(between, Activation)
+            and isinstance(last, Dense)
+            and between.kind in ("Tanh", "Sigmoid")
+            and between.width <= MOST
+        ):
+            return Form(hidden, between, last, posterior)
+    raise CannotCheck(
+        "unsupported", "this is for one hidden layer of tanh or sigmoid with shared noise"
     )
 
 
-def joint(network: Network, posterior: Posterior, x: Array, row: Array) -> Joint:
+def joint(form: Form, x: Array, row: Array) -> Joint:
     """At the point x, of the direction c = row."""
-    hidden, activation, last = network.layers
-    if not (isinstance(hidden, Dense) and isinstance(last, Dense)):
-        raise CannotCheck("unsupported", "this network has no hidden layer between dense ones")
-    if not isinstance(activation, Activation):
-        raise CannotCheck("unsupported", "this network has no activation between dense layers")
+    hidden, last, posterior = form.hidden, form.last, form.posterior
     n, at, along = hidden.outputs, _column([*x.tolist(), 1.0]), _column(row.tolist())
     mean, std = posterior.fields["mean"], posterior.fields["std"]
     centers = _forms(hidden.matrix(mean), at) + _biased(_forms(last.matrix(mean).T, along))
@@ -80,7 +94,7 @@ def joint(network: Network, posterior: Posterior, x: Array, row: Array) -> Joint
     except ZeroDivisionError as error:
         raise CannotCheck("unsupported", "pre-activations determine each other") from error
     return Joint(
-        activation, centers[:n], deviations, centers[n:], spread, cross, correlation, given
+        form.activation, centers[:n], deviations, centers[n:], spread, cross, correlation, given
     )
 
 

@@ -13,12 +13,10 @@ import numpy as np
 from flint import arb
 
 from bnncert_check.arithmetic import Array, upper_float
-from bnncert_check.correlated.gaussian import Joint, joint
+from bnncert_check.correlated.gaussian import Form, Joint, joint
 from bnncert_check.correlated.majorants import Majorant, centered, is_above
 from bnncert_check.correlated.moments import moments
 from bnncert_check.correlated.tails import Choice, Frame, cells, is_framed, log_tail, most
-from bnncert_check.model import Posterior
-from bnncert_check.network import Network
 
 
 @dataclass(frozen=True)
@@ -41,18 +39,12 @@ class Correlated:
 
 
 def correlated_failure(
-    network: Network,
-    posterior: Posterior,
-    x: Array,
-    rows: Array,
-    offsets: Array,
-    found: Correlated,
-    inside: bool,
+    form: Form, x: Array, rows: Array, offsets: Array, found: Correlated, inside: bool
 ) -> arb:
     """Of all groups together, or inside the chance that no row of them fails; from above."""
     total = arb(0)
     for group in found.groups:
-        own = joint(network, posterior, x, rows[group.rows[0]])
+        own = joint(form, x, rows[group.rows[0]])
         chance = _chance(own, offsets[list(group.rows)], group, inside)
         total += chance if chance < 1 else arb(1)
     return total

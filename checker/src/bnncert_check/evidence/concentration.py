@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from flint import arb
 
 from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.correlated.gaussian import require_form
 from bnncert_check.correlated.rows import Correlated, correlated_failure
 from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
@@ -114,8 +115,8 @@ def _of_rows(
     if not (region.lower == region.upper).all():
         raise CannotCheck("unsupported", "a proof of this kind speaks of a point alone")
     if isinstance(found, Correlated):
-        x = region.lower
-        return correlated_failure(model.network, posterior, x, rows, offsets, found, inside=False)
+        form = require_form(model.network, posterior)
+        return correlated_failure(form, region.lower, rows, offsets, found, inside=False)
     return deep_failure(deep_laws(model.network, posterior, region.lower), rows, offsets, found)
 
 
@@ -132,8 +133,8 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     <= 0)."""
     point, total = require_point(found.point, question), arb(0)
     if isinstance(found.failures[0][1], Correlated):
-        asked = model.network, posterior, point.lower, question.rows, question.offsets
-        return correlated_failure(*asked, found.failures[0][1], inside=True)
+        form, asked = require_form(model.network, posterior), (question.rows, question.offsets)
+        return correlated_failure(form, point.lower, *asked, found.failures[0][1], inside=True)
     for number, proof in found.failures:
         row = slice(number, number + 1)
         rows, offsets = -question.rows[row], -question.offsets[row]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.correlated.gaussian import is_correlated
+from bnncert_check.correlated.gaussian import require_form
 from bnncert_check.correlated.rows import Correlated, Group
 from bnncert_check.correlated.tails import CELLS, Choice, Frame
 from bnncert_check.evidence.proof import Asked
@@ -32,12 +32,7 @@ def read_correlated(
     an upper bound, where one group is enough."""
     found = members(value, f"proof {prefix!r}", ("probability", CORRELATED))
     exact(found["probability"], f"the probability of {prefix!r}")
-    if not is_correlated(asked.model.network, asked.posterior):
-        raise CannotCheck(
-            "unsupported",
-            f"proof {prefix!r} is for one hidden layer of tanh or sigmoid with shared noise",
-        )
-    width = asked.model.layers[1].outputs
+    width = require_form(asked.model.network, asked.posterior).hidden.outputs
     require_room(
         8 * HELD * CELLS * width,
         asked.tensors.size + asked.model.size,
