@@ -13,6 +13,7 @@ from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.brackets import radii
 from mutants.cells import maps
 from mutants.certificates import Case, accepted
+from mutants.correlated_known import correlated
 from mutants.curves_known import curve_lines
 from mutants.deep_forms import forms
 from mutants.deep_known import deep
@@ -77,6 +78,7 @@ CHECKS = (
     curve_lines,
     deep,
     forms,
+    correlated,
     maps,
     radii,
 )
@@ -84,6 +86,7 @@ CHECKS = (
 OWN = {
     "laws": (laws, line_laws),
     "deep": (forms, deep),
+    "correlated": (correlated,),
     "tangents": (curve_lines,),
     "maps": (maps,),
     "radii": (radii,),

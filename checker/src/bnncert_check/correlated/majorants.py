@@ -18,6 +18,7 @@ from bnncert_check.laws.exponentials import exp_up, signed_tails_up
 
 FAR = 64.0  # √q⁺ beyond the interval, where a's last boxes begin
 ROUNDS, BOXES = 80, 2**18
+LOST = -(2.0**-30)
 # Of the normal density's first three derivatives: the largest, from above.
 FIRST, SECOND, THIRD = 0.242, 0.399, 0.551
 ROUNDING = 2.0**-44  # of what is summed
@@ -76,8 +77,10 @@ def is_above(asked: Interval, found: Majorant, most: float) -> bool:
     low, high = np.zeros(4), np.full(4, most)
     for _ in range(ROUNDS):
         box = a, b, low, high
-        apart = np.fmax(_by_ends(asked, found, box), _by_tangents(asked, found, box))
-        left = ~(apart >= 0)
+        middle, tangents = _by_tangents(asked, found, box)
+        if (middle < LOST).any():  # below F there, and no cut will help
+            return False
+        left = ~(np.fmax(_by_ends(asked, found, box), tangents) >= 0)
         if not left.any():
             return True
         if left.sum() > BOXES:
@@ -127,9 +130,12 @@ def _by_ends(asked: Interval, found: Majorant, box: Box) -> Array:
     return np.asarray(total - ROUNDING)
 
 
-def _by_tangents(asked: Interval, found: Majorant, box: Box) -> Array:
-    """inf (G - F) from below: of Φ(s (a - end)/√q), with φ the normal density, F_q = F_aa/2, and
-    |F_aa|, |F_aq|, |F_qq| are at most |φ'|/q, |φ''|/2q^(3/2) and |φ'''|/4q²."""
+def _by_tangents(asked: Interval, found: Majorant, box: Box) -> tuple[Array, Array]:
+    """G - F at the middle, nearly, and inf (G - F) from below.
+
+    Of Φ(s (a - end)/√q), with φ the normal density, F_q = F_aa/2, and |F_aa|, |F_aq|, |F_qq| are at
+    most |φ'|/q, |φ''|/2q^(3/2) and |φ'''|/4q².
+    """
     a, b, low, high = box
     level, slope, bend, noise = found.numbers
     at, q = (a + b) / 2, (low + high) / 2
@@ -150,4 +156,4 @@ def _by_tangents(asked: Interval, found: Majorant, box: Box) -> Array:
     bent = len(asked.signed) * (FIRST * u * u / 2 + SECOND * u * w / 2 + THIRD * w * w / 8)
     first = np.abs(along) * da + np.abs(across) * dq
     wrong = ROUNDING * (size + powers.sum(-1) + turned * da + tilted * dq + bent)
-    return np.asarray(value - first - bent - wrong)
+    return value, np.asarray(value - first - bent - wrong)
