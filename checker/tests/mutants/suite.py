@@ -84,12 +84,27 @@ CHECKS = (
 )
 # What a change of these modules is most likely to be caught by, which comes first then.
 OWN = {
-    "laws": (laws, line_laws),
-    "deep": (forms, deep),
+    "activations": (activation_lines, curve_lines, splits),
+    "affine": (heads,),
+    "arithmetic": (sums, steps),
     "correlated": (correlated,),
-    "tangents": (curve_lines,),
+    "curves": (curve_lines,),
+    "deep": (forms, deep),
+    "functionals": (heads, graphs),
+    "laws": (laws, line_laws),
+    "layers": (curve_lines, splits),
+    "linear": (steps, graphs),
     "maps": (maps,),
+    "mass": (masses, unions),
+    "predictive": (means,),
     "radii": (radii,),
+    "region": (regions,),
+    "splits": (splits,),
+    "tails": (tails,),
+    "tangents": (curve_lines,),
+    "weighted": (every_layer,),
+    "wiring": (graphs, every_layer),
+    "zonotopes": (every_layer,),
 }
 
 
