@@ -22,18 +22,20 @@ WIDEST = 0.5  # of the strip
 DIGITS = 45.0  # exponent of the error of a sum over nodes
 NODES = 2**15  # to either side
 TERMS = (8, 96)
-EXPONENT = 14.0  # of what Mehler's series leaves out
+EXPONENT = 24.0  # of what Mehler's series leaves out, if so many terms are not too many
+SPARE = 2.0**-40  # of an energy
 
 
 @dataclass(frozen=True)
 class Known:
-    """E y, E a² about `center`, and E q."""
+    """E y, E a² about `center`, and E q; and what the series' rest may add to the last two."""
 
     center: float
     first: float
     second: float
     noise: float
     terms: int
+    vague: tuple[float, float]
 
 
 def known(own: Setting, center: float) -> Known | None:
@@ -41,9 +43,9 @@ def known(own: Setting, center: float) -> Known | None:
     n = len(own.mean)
     largest = float(np.abs(own.correlation - np.eye(n)).max()) if n > 1 else 0.0
     terms = math.ceil(EXPONENT / -math.log(largest)) if largest > 0 else 1
-    terms = max(terms, TERMS[0])
+    terms = min(max(terms, TERMS[0]), TERMS[1])
     step = node_step(float(own.std.max()))
-    if terms > TERMS[1] or REACH / step > NODES:
+    if REACH / step > NODES or largest * (terms + 3) > terms + 2:
         return None
     at = np.arange(-REACH / step, REACH / step + 1) * step
     table = _hermite(at, terms + 2) * step
@@ -58,7 +60,18 @@ def known(own: Setting, center: float) -> Known | None:
     along = np.pad(own.along, ((0, 0), (1, 0)))  # unit 0 has no z
     everything = _square(v, own.spread, along, g)
     first = float(v @ d[:, 0] + np.diag(along) @ d[:, 1])
-    return Known(center, first, everything - noise, noise, terms)
+    rest = _rest(d, squares, own.correlation, terms)
+    loose = float((np.abs(own.given) * rest).sum())
+    whole = loose + _square(np.abs(v), np.abs(own.spread), np.abs(along), dict.fromkeys(g, rest))
+    return Known(center, first, everything - noise, noise, terms, (whole, loose))
+
+
+def _rest(d: Array, squares: Array, correlation: Array, terms: int) -> Array:
+    """What follows the series, [n + 1, n + 1]."""
+    rho = np.zeros((len(d), len(d)))
+    rho[1:, 1:] = np.abs(correlation - np.eye(len(correlation)))
+    energy = (squares[:, 0] - (d[:, :terms] ** 2).sum(-1)).clip(0) + SPARE
+    return np.asarray((terms + 2) * rho**terms * np.sqrt(np.outer(energy, energy)))
 
 
 def node_step(std: float) -> float:

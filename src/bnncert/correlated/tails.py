@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import ndtr
 
 from bnncert.correlated.setting import Array, Setting
 
@@ -27,6 +28,7 @@ SLOPES, STRETCH = 80, 4.0  # places of s to either side: sinh of equal steps
 STEPS, RATE = 400, 0.03  # of the search for diagonals
 PLAIN = 0.02  # what d costs beside the variances: it bounds q from above
 SPARE = 1e-6  # of a diagonal
+FLOOR = 1e-6  # of the largest entry of a diagonal: what no smaller one is below
 SHARES = np.linspace(0, 1, 10)  # of the way from a variance to a sub-Gaussian proxy
 WEIGHTS = (1.0, 1.5, 2.5)  # of what γ costs
 GOLDEN = 0.381966
@@ -69,9 +71,10 @@ def frame(own: Setting) -> Frame:
 
 def above(matrix: Array, costs: Array) -> Array:
     """d with diag(d) ≽ matrix and little cost Σ_i c_i d_i."""
-    scale = np.sqrt(np.diag(matrix).clip(1e-300))
+    diagonal = np.diag(matrix).clip(max(FLOOR * np.diag(matrix).max(), 1e-300))
+    scale = np.sqrt(diagonal)
     unit = torch.from_numpy(matrix / np.outer(scale, scale))
-    weight = torch.from_numpy(costs.clip(1e-12) * np.diag(matrix).clip(1e-300))
+    weight = torch.from_numpy(costs.clip(1e-12) * diagonal)
     logs = torch.zeros(len(scale), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([logs], lr=RATE)
     best, found = np.inf, np.ones(len(scale))
@@ -97,12 +100,14 @@ def _cells(own: Setting) -> tuple[Array, Array]:
     inner[own.std == 0] = 0.0
     edge = np.full((len(std), 1), np.inf)
     z = np.concatenate([-edge, inner, edge], 1)
-    below = torch.special.ndtr(torch.from_numpy(z)).numpy()
+    below, beyond = ndtr(z), ndtr(-z)
+    # On either side by the smaller tails: differences of numbers near 1 lose them.
+    mass = np.where(z[:, 1:] <= 0, np.diff(below, axis=1), -np.diff(beyond, axis=1))
     z = np.where(np.isfinite(z), z, np.sign(z) * 1e300)
     h = own.mean[:, None] + own.std[:, None] * z
     h[own.std == 0] = own.mean[own.std == 0, None]
     t = own.values(h)
-    return np.diff(below, axis=1), np.stack([t[:, :-1], t[:, 1:]], -1)
+    return mass, np.stack([t[:, :-1], t[:, 1:]], -1)
 
 
 def slopes() -> Array:
@@ -154,7 +159,7 @@ def _parabolas(at: Frame, logs: Array, spread: Array, s: Array) -> tuple[Array, 
     # Beyond the last place N rises no faster than what t can reach.
     reach = at.ends.max((1, 2)) - at.ends.min((1, 2))
     curvature = np.maximum(own, (1 + SPARE) * reach[:, None] / s[-1] + SPARE)
-    above_line = logs[:, None, :] - curvature[..., None] * s**2 / 2
+    beyondline = logs[:, None, :] - curvature[..., None] * s**2 / 2
     # The chord of N may leave the parabola between two places.
     steps = np.diff(s)
     bend = curvature[..., None] * steps**2 / 8
@@ -162,14 +167,14 @@ def _parabolas(at: Frame, logs: Array, spread: Array, s: Array) -> tuple[Array, 
     high = np.zeros_like(curvature) + (1 - at.center)[:, None]
     for _ in range(40):
         a, b = low + GOLDEN * (high - low), high - GOLDEN * (high - low)
-        left = _lift(above_line, bend, a, s) < _lift(above_line, bend, b, s)
+        left = _lift(beyondline, bend, a, s) < _lift(beyondline, bend, b, s)
         low, high = np.where(left, low, a), np.where(left, b, high)
     slope = (low + high) / 2
-    return _lift(above_line, bend, slope, s), slope, curvature
+    return _lift(beyondline, bend, slope, s), slope, curvature
 
 
-def _lift(above_line: Array, bend: Array, slope: Array, s: Array) -> Array:
-    gap = above_line - slope[..., None] * s
+def _lift(beyondline: Array, bend: Array, slope: Array, s: Array) -> Array:
+    gap = beyondline - slope[..., None] * s
     return np.asarray((np.maximum(gap[..., 1:], gap[..., :-1]) + bend).max(-1))
 
 

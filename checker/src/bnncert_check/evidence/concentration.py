@@ -134,7 +134,8 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     point, total = require_point(found.point, question), arb(0)
     if isinstance(found.failures[0][1], Correlated):
         form, asked = require_form(model.network, posterior), (question.rows, question.offsets)
-        return correlated_failure(form, point.lower, *asked, found.failures[0][1], inside=True)
+        none = correlated_failure(form, point.lower, *asked, found.failures[0][1], inside=True)
+        return arb(as_probability(upper_float(none)))
     for number, proof in found.failures:
         row = slice(number, number + 1)
         rows, offsets = -question.rows[row], -question.offsets[row]
