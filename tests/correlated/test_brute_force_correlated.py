@@ -44,7 +44,7 @@ def assert_around(seeds: Iterable[int], folder: Path) -> tuple[int, int]:
 
 
 def test_never_beyond_the_truth_and_accepted(tmp_path: Path) -> None:
-    lower, upper = assert_around(range(9), tmp_path)
+    lower, upper = assert_around((*range(9), 1028, 1029, 1031, 1033), tmp_path)
     assert lower > 3
     assert upper > 3
 
