@@ -30,7 +30,7 @@ from bnncert.concentration.tails import row_failures
 from bnncert.model.specification import Specification
 
 ITERATES = 21
-LAST_ITERATES = 6  # of rows that come from the way of Frank and Wolfe, near their best
+LAST_ITERATES = 10  # of rows that come from the way of Frank and Wolfe, near their best
 RATE = 0.1
 STEPS = 8  # of Frank and Wolfe's, at most
 
