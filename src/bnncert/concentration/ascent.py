@@ -2,9 +2,9 @@
 
 The best of all iterates is kept.
 
-Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed, unless a τ is asked for: maximising m / L
-itself would reward a large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta-CROWN (NeurIPS
-2021).
+Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed, unless a τ is asked for: maximising
+m / L itself would reward a large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et
+al., Beta-CROWN (NeurIPS 2021).
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def settle(
 
     The way of Frank and Wolfe (1956): towards the best ends of all slopes, by 2 / (k + 2) of the
     way. What the gradient promises there is what can be gained at all if the functional is concave
-    in the slopes, as it is with one hidden layer. Rows that still promise something climb from there.
+    in the slopes, as it is with one hidden layer. Rows that still promise something climb on from
+    their best.
     """
     lines = _choices(traced, spec)
     best = _Kept(
