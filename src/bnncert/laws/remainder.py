@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,24 +32,31 @@ SHIFT = 2.0**-33  # by how much of A a checker may not know its mean
 CHANCES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)  # η
 
 
-@dataclass(frozen=True)
-class Remainder:
-    """u of one row by share h, scale λ and chance η."""
+@dataclass(frozen=True, eq=False)
+class Remainders:
+    """u by share h, scale λ and chance η, [..., R, C] of every row one for each of C chances."""
 
-    most: float
-    share: float
-    scale: float
-    chance: float
+    most: Tensor
+    share: Tensor
+    scale: Tensor
+    chance: Tensor
+
+    def of(self, row: int) -> Remainders:
+        kept = (self.most, self.share, self.scale, self.chance)
+        return Remainders(*(x[..., row, :] for x in kept))
 
 
-def remainders(
-    rows: Margins, found: References, at: Grid, ends: Corners
-) -> list[tuple[Remainder, ...]]:
-    """For every row one for each chance."""
-    if not len(rows.radius):
-        return [(Remainder(0.0, 1.0, 1.0, 0.0),)] * found.count
-    mass = corner_masses(at).flatten(2)
-    a, b = ends.a.flatten(2), ends.b.flatten(2)
+def nothing(rows: Margins) -> Remainders:
+    """Where no input moves or no reference is."""
+    zeros = torch.zeros_like(rows.beta).unsqueeze(-1)
+    return Remainders(zeros, zeros + 1, zeros + 1, zeros)
+
+
+def remainders(rows: Margins, found: References, at: Grid, ends: Corners) -> Remainders:
+    if not rows.radius.shape[-1]:
+        return nothing(rows)
+    mass = corner_masses(at).flatten(-4)
+    a, b = ends.a.flatten(-4), ends.b.flatten(-4)
     first, second = ((mass * x).sum(-1, keepdim=True) for x in (a, b))
     moment = (mass * a * a).sum(-1)
     shifts = [SHIFT * x.abs().amax(-1) for x in (a, b)]
@@ -62,43 +70,44 @@ def remainders(
         proxy(b - slope.unsqueeze(-1) * a, mass, beside),
     )
     away = first.squeeze(-1) @ rows.weight.mT + second.squeeze(-1) @ rows.kappa.mT - found.y
-    return [
-        _row(rows, found.theta[r], slope[r], (proxies[0][r], proxies[1][r]), away[r])
-        for r in range(found.count)
-    ]
+    scaled = (SQUARE * rows.radius.unsqueeze(-2) / found.theta).sqrt()
+    off = torch.linalg.vector_norm(scaled * away, dim=-1) * (1 + rows.slack)
+    return _best(_tried(rows, scaled, slope, proxies), off)
 
 
-def _row(
-    rows: Margins, theta: Tensor, slope: Tensor, proxies: tuple[Tensor, Tensor], away: Tensor
-) -> tuple[Remainder, ...]:
-    scaled = (SQUARE * rows.radius / theta).sqrt()
-    off = float(torch.linalg.vector_norm(scaled * away)) * (1 + rows.slack)
-    along = scaled.unsqueeze(1) * (rows.weight + slope * rows.kappa)
-    beside = scaled.unsqueeze(1) * rows.kappa
-    tried: list[tuple[float, float, float]] = []  # h, λ, log E exp(λ ½‖·‖²)
+Tried: TypeAlias = tuple[Tensor, Tensor, Tensor]  # h, λ, log E exp(λ ½‖·‖²), each [..., R, T]
+
+
+def _tried(rows: Margins, scaled: Tensor, slope: Tensor, proxies: tuple[Tensor, Tensor]) -> Tried:
+    """Of every share and every scale."""
+    kappa = rows.kappa.unsqueeze(-3)
+    along = scaled.unsqueeze(-1) * (rows.weight + slope.unsqueeze(-2) * kappa)
+    beside = scaled.unsqueeze(-1) * kappa
+    shares, parts = (
+        torch.tensor(x, dtype=scaled.dtype, device=scaled.device) for x in (SHARES, SCALES)
+    )
+    scales, logarithms = [], []
     for share in SHARES:
-        parts = (
-            along * ((1 + share) * proxies[0]).sqrt(),
-            beside * ((1 + 1 / share) * proxies[1]).sqrt(),
-        )
-        both = torch.cat(parts, 1)
-        gram = both.mT @ both if both.shape[1] < both.shape[0] else both @ both.mT
+        weights = ((1 + share) * proxies[0]).sqrt(), ((1 + 1 / share) * proxies[1]).sqrt()
+        both = torch.cat([along * weights[0].unsqueeze(-2), beside * weights[1].unsqueeze(-2)], -1)
+        gram = both.mT @ both if both.shape[-1] < both.shape[-2] else both @ both.mT
         values = torch.linalg.eigvalsh(gram).clamp_min(0)
-        for part in SCALES:
-            scale = part / max(float(values[-1]), 1e-100)
-            logarithm = -float(torch.log1p(-scale * values).sum()) / 2
-            logarithm += SPARE * len(values) ** 2
-            tried.append((share, scale, logarithm))
-    return tuple(_best(tried, off, chance) for chance in CHANCES)
+        scale = parts / values[..., -1:].clamp_min(1e-100)
+        shrunk = torch.log1p(-scale.unsqueeze(-1) * values.unsqueeze(-2)).sum(-1)
+        scales.append(scale)
+        logarithms.append(SPARE * values.shape[-1] ** 2 - shrunk / 2)
+    each = shares.repeat_interleave(len(SCALES)).expand(*scaled.shape[:-1], -1)
+    return each, torch.cat(scales, -1), torch.cat(logarithms, -1)
 
 
-def _best(tried: list[tuple[float, float, float]], off: float, chance: float) -> Remainder:
-    def most(one: tuple[float, float, float]) -> float:
-        s = (one[2] + math.log(1 / chance)) / one[1]
-        return (math.sqrt(2 * s) + off) ** 2 / 2 * (1 + ROUNDED)
-
-    share, scale, _ = best = min(tried, key=most)
-    return Remainder(most(best), share, scale, chance)
+def _best(tried: Tried, off: Tensor) -> Remainders:
+    """For every chance."""
+    chances = torch.tensor(CHANCES, dtype=off.dtype, device=off.device)
+    share, scale, logarithm = tried
+    s = (logarithm.unsqueeze(-2) - chances.log().unsqueeze(-1)) / scale.unsqueeze(-2)
+    most, best = ((2 * s).sqrt() + off[..., None, None]).square().min(-1)
+    kept = share.gather(-1, best), scale.gather(-1, best)
+    return Remainders(most / 2 * (1 + ROUNDED), *kept, chances.expand_as(most))
 
 
 def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
