@@ -107,10 +107,10 @@ def spread(place: Tensor, mass: Tensor, step: Tensor, size: int) -> tuple[Tensor
     lost = torch.where(low, mass, 0.0).sum((-2, -1))
     mass = torch.where(low, 0.0, mass)
     right = mass * ((exact - index) - 2.0**-40).clamp(0, 1)
-    where = index.long().remainder(size)
+    where = index.long() & (size - 1)  # the size is a power of 2
     laws = torch.zeros(*place.shape[:-1], size, dtype=place.dtype, device=place.device)
     laws.scatter_add_(-1, where, mass - right)
-    laws.scatter_add_(-1, (where + 1).remainder(size), right)
+    laws.scatter_add_(-1, (where + 1) & (size - 1), right)
     return laws, lost
 
 
@@ -153,7 +153,7 @@ class Sum:
         """P(sum <= kΔ) [..., size] for k from `low` [...] on, where the window has its low end."""
         size = self.law.shape[-1]
         k = torch.arange(size, device=self.law.device) + low.long()[..., None]
-        return self.law.gather(-1, k.remainder(size)).cumsum(-1)
+        return self.law.gather(-1, k & (size - 1)).cumsum(-1)
 
 
 def convolved(laws: Tensor) -> Sum:
@@ -179,6 +179,7 @@ def below(laws: Tensor, low: Tensor, step: Tensor, tilts: Tensor) -> Tensor:
     size = laws.shape[-1]
     k = torch.arange(size, dtype=laws.dtype, device=laws.device)
     at = torch.where(k < size // 2, k, k - size) * step[..., None]
-    logs = (laws @ (-tilts[..., None, :] * at[..., None]).exp()).log().sum(-2)
+    tilted = (-tilts[..., None] * at[..., None, :]).exp()
+    logs = (tilted @ laws.mT).log().sum(-1)
     end = (low * step)[..., None]
     return (logs + tilts * end).clamp_max(0).exp() * (1 + 2.0**-30)

@@ -27,7 +27,7 @@ def chosen(rows: Margins, at: Grid) -> References:
     y = first @ rows.weight.mT
     variance = (square - first**2) @ (rows.weight**2).mT
     found = _with(rows, y, variance, square @ rows.variance.mT)
-    for _ in range(PASSES):
+    for _ in range(PASSES if rows.radius.shape[-1] else 0):
         found = _improved(rows, at, slopes(rows, found, at, COARSE))
     return found
 

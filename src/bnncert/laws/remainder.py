@@ -80,29 +80,37 @@ Tried: TypeAlias = tuple[Tensor, Tensor, Tensor]  # h, λ, log E exp(λ ½‖·�
 
 def _tried(rows: Margins, scaled: Tensor, slope: Tensor, proxies: tuple[Tensor, Tensor]) -> Tried:
     """Of every share and every scale."""
-    kappa = rows.kappa.unsqueeze(-3)
-    along = scaled.unsqueeze(-1) * (rows.weight + slope.unsqueeze(-2) * kappa)
-    beside = scaled.unsqueeze(-1) * kappa
-    shares, parts = (
-        torch.tensor(x, dtype=scaled.dtype, device=scaled.device) for x in (SHARES, SCALES)
-    )
-    scales, logarithms = [], []
-    for share in SHARES:
-        weights = ((1 + share) * proxies[0]).sqrt(), ((1 + 1 / share) * proxies[1]).sqrt()
-        both = torch.cat([along * weights[0].unsqueeze(-2), beside * weights[1].unsqueeze(-2)], -1)
-        gram = both.mT @ both if both.shape[-1] < both.shape[-2] else both @ both.mT
-        values = torch.linalg.eigvalsh(gram).clamp_min(0)
-        scale = parts / values[..., -1:].clamp_min(1e-100)
-        shrunk = torch.log1p(-scale.unsqueeze(-1) * values.unsqueeze(-2)).sum(-1)
-        scales.append(scale)
-        logarithms.append(SPARE * values.shape[-1] ** 2 - shrunk / 2)
-    each = shares.repeat_interleave(len(SCALES)).expand(*scaled.shape[:-1], -1)
-    return each, torch.cat(scales, -1), torch.cat(logarithms, -1)
+    along = rows.weight + slope.unsqueeze(-2) * rows.kappa.unsqueeze(-3)
+    both = torch.cat([along, rows.kappa.unsqueeze(-3).expand_as(along)], -1)
+    both = scaled.unsqueeze(-1) * both
+    share, part = (scaled.new_tensor(x).unsqueeze(-1) for x in (SHARES, SCALES))
+    parts = (1 + share) * proxies[0].unsqueeze(-2), (1 + 1 / share) * proxies[1].unsqueeze(-2)
+    values = _eigenvalues(both, torch.cat(parts, -1))
+    scale = part.mT / values[..., -1:].clamp_min(1e-100)
+    shrunk = torch.log1p(-scale.unsqueeze(-1) * values.unsqueeze(-2)).sum(-1)
+    logarithm = SPARE * values.shape[-1] ** 2 - shrunk / 2
+    return share.expand_as(scale).flatten(-2), scale.flatten(-2), logarithm.flatten(-2)
+
+
+def _eigenvalues(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Of Σ_i p_i x_i x_iᵀ, x_i the columns of [..., J, m], for each p of [..., S, m]: of the matrix
+    or of the one of scalar products, whichever is smaller.
+
+    On the processor: GPUs take such matrices one by one, and longer for each.
+    """
+    if vectors.shape[-1] < vectors.shape[-2]:
+        roots = weights.sqrt()
+        gram = (vectors.mT @ vectors).unsqueeze(-3) * roots.unsqueeze(-1) * roots.unsqueeze(-2)
+    else:
+        vectors = vectors.unsqueeze(-3)
+        gram = (vectors * weights.unsqueeze(-2)) @ vectors.mT
+    values: Tensor = torch.linalg.eigvalsh(gram.cpu()).clamp_min(0).to(gram.device)
+    return values
 
 
 def _best(tried: Tried, off: Tensor) -> Remainders:
     """For every chance."""
-    chances = torch.tensor(CHANCES, dtype=off.dtype, device=off.device)
+    chances = off.new_tensor(CHANCES)
     share, scale, logarithm = tried
     s = (logarithm.unsqueeze(-2) - chances.log().unsqueeze(-1)) / scale.unsqueeze(-2)
     most, best = ((2 * s).sqrt() + off[..., None, None]).square().min(-1)

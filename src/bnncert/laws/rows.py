@@ -130,7 +130,7 @@ def _moments(found: Terms) -> tuple[Tensor, Tensor, Tensor]:
 
 def _lattice(ready: Ready, found: Terms, known: Tensor, sure: Tensor) -> Choice:
     windows = [_window(ready, *one) for one in known.where(sure[:, None], 1.0).tolist()]
-    step, low = torch.tensor(windows, dtype=known.dtype, device=known.device).unbind(-1)
+    step, low = known.new_tensor(windows).unbind(-1)
     rate, curb = (torch.where(sure, x, 0.0) for x in (found.rate, found.curb))
     return Choice(step, low, rate, curb, torch.full_like(step, 0.5), torch.ones_like(step))
 
@@ -153,7 +153,7 @@ def _tilted(laws: Tensor, choice: Choice, std: Tensor) -> tuple[Tensor, Tensor]:
     step = choice.step
     # No exponent within the lattice may overflow.
     most = FARTHEST / (laws.shape[-1] // 2 * step)
-    tilts = torch.tensor(TILTS, dtype=step.dtype, device=step.device)
+    tilts = step.new_tensor(TILTS)
     tilts = (tilts / torch.maximum(std, step)[:, None]).minimum(most[:, None])
     least, best = below(laws, choice.low, step, tilts).min(-1)
     return tilts.gather(-1, best[:, None]).squeeze(-1), least
@@ -165,7 +165,7 @@ def _least(
     """Of all noises and remainders the least failure, where `lost` is in units of the sum and of
     probability; 1 where none is less."""
     step, size = choice.step, total.law.shape[-1]
-    noises = torch.tensor(NOISES, dtype=step.dtype, device=step.device)
+    noises = step.new_tensor(NOISES)
     noise = noises.expand(*options.most.shape, -1)
     chance = options.chance.unsqueeze(-1)
     reach = (lost[0][:, None] + options.most).unsqueeze(-1)
