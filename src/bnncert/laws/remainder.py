@@ -21,6 +21,7 @@ from torch import Tensor
 from bnncert.laws.corners import SQUARE, Corners, Grid, References
 from bnncert.laws.head import Margins
 from bnncert.laws.references import corner_masses
+from bnncert.laws.spectra import log_determinants, norms
 
 POINTS = 65  # of the lattice that a proxy is found on
 NEAR, RATIO, STEPS = 0.02, 1.3, 33  # its t: NEAR/R, and up by the ratio
@@ -83,29 +84,24 @@ def _tried(rows: Margins, scaled: Tensor, slope: Tensor, proxies: tuple[Tensor, 
     along = rows.weight + slope.unsqueeze(-2) * rows.kappa.unsqueeze(-3)
     both = torch.cat([along, rows.kappa.unsqueeze(-3).expand_as(along)], -1)
     both = scaled.unsqueeze(-1) * both
-    share, part = (scaled.new_tensor(x).unsqueeze(-1) for x in (SHARES, SCALES))
+    share = scaled.new_tensor(SHARES).unsqueeze(-1)
     parts = (1 + share) * proxies[0].unsqueeze(-2), (1 + 1 / share) * proxies[1].unsqueeze(-2)
-    values = _eigenvalues(both, torch.cat(parts, -1))
-    scale = part.mT / values[..., -1:].clamp_min(1e-100)
-    shrunk = torch.log1p(-scale.unsqueeze(-1) * values.unsqueeze(-2)).sum(-1)
-    logarithm = SPARE * values.shape[-1] ** 2 - shrunk / 2
+    grams = _grams(both, torch.cat(parts, -1))
+    norm = norms(grams).clamp_min(1e-100)
+    scale = torch.stack([part / norm for part in SCALES], -1)
+    shrunk = torch.stack([log_determinants(grams, one) for one in scale.unbind(-1)], -1)
+    logarithm = SPARE * grams.shape[-1] ** 2 - shrunk / 2
     return share.expand_as(scale).flatten(-2), scale.flatten(-2), logarithm.flatten(-2)
 
 
-def _eigenvalues(vectors: Tensor, weights: Tensor) -> Tensor:
-    """Of Σ_i p_i x_i x_iᵀ, x_i the columns of [..., J, m], for each p of [..., S, m]: of the matrix
-    or of the one of scalar products, whichever is smaller.
-
-    On the processor: GPUs take such matrices one by one, and longer for each.
-    """
+def _grams(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i p_i x_i x_iᵀ, x_i the columns of [..., J, m], for each p of [..., S, m]; or the matrix of
+    scalar products, which has the same determinants, where it is smaller."""
     if vectors.shape[-1] < vectors.shape[-2]:
         roots = weights.sqrt()
-        gram = (vectors.mT @ vectors).unsqueeze(-3) * roots.unsqueeze(-1) * roots.unsqueeze(-2)
-    else:
-        vectors = vectors.unsqueeze(-3)
-        gram = (vectors * weights.unsqueeze(-2)) @ vectors.mT
-    values: Tensor = torch.linalg.eigvalsh(gram.cpu()).clamp_min(0).to(gram.device)
-    return values
+        return (vectors.mT @ vectors).unsqueeze(-3) * roots.unsqueeze(-1) * roots.unsqueeze(-2)
+    vectors = vectors.unsqueeze(-3)
+    return (vectors * weights.unsqueeze(-2)) @ vectors.mT
 
 
 def _best(tried: Tried, off: Tensor) -> Remainders:
