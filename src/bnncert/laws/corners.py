@@ -164,8 +164,8 @@ def corners(rows: Margins, found: References, at: Grid, alpha: Tensor) -> Corner
     u = -v * alpha
     size, size_kappa = _neurons(rows.swept(rows.weight)), _neurons(rows.swept(rows.kappa))
     value -= a * _six(found.along) + b * _six(found.along_kappa)
-    value -= (u - a).abs() * size
-    value -= (u * (z - _neurons(rows.mean)) - b).abs() * size_kappa
+    value -= (u - a).abs_().mul_(size)
+    value -= (u * (z - _neurons(rows.mean))).sub_(b).abs_().mul_(size_kappa)
     value -= rows.slack * _six(magnitude(rows, found)) + UNDERFLOW
     squared = _neurons(rows.spread) * torch.where(positive, u**2, v**2)
     return Corners(value, a, b, squared)

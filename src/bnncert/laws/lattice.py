@@ -98,9 +98,11 @@ def shifted(found: Atoms, rate: Tensor, floored: bool = False) -> Tensor:
     return found.place - torch.where(rate > 0, loss, found.drop)
 
 
-def spread(place: Tensor, mass: Tensor, step: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Laws [..., n, size] of the atoms on a lattice of steps [...], index k in place k mod size;
-    and what is too low for it."""
+def spread(
+    place: Tensor, mass: Tensor, step: Tensor, size: int, room: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Laws [..., n + room, size] of the atoms on a lattice of steps [...], index k in place k mod
+    size, and behind them zeros for others; and what is too low for it."""
     exact = (place / step[..., None, None]).clamp_max(size // 2 - 2)
     index = exact.floor()
     low = index < -(size // 2)
@@ -108,7 +110,8 @@ def spread(place: Tensor, mass: Tensor, step: Tensor, size: int) -> tuple[Tensor
     mass = torch.where(low, 0.0, mass)
     right = mass * ((exact - index) - 2.0**-40).clamp(0, 1)
     where = index.long() & (size - 1)  # the size is a power of 2
-    laws = torch.zeros(*place.shape[:-1], size, dtype=place.dtype, device=place.device)
+    *batch, count, _ = place.shape
+    laws = torch.zeros(*batch, count + room, size, dtype=place.dtype, device=place.device)
     laws.scatter_add_(-1, where, mass - right)
     laws.scatter_add_(-1, (where + 1) & (size - 1), right)
     return laws, lost

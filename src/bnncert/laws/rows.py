@@ -89,14 +89,14 @@ def best_row(ready: Ready, row: int, left: Tensor, options: Remainders) -> Bound
     known = torch.stack([mean, std, apart, start], -1)
     sure = (known.abs() < LARGEST).all(-1)  # of others nothing is said
     choice = _lattice(ready, found, known, sure)
-    laws, lost = spread(found.place, found.mass, choice.step, ready.size)
     rest, missing = others(found.beta, found.beta_std, choice, ready.size)
-    every = torch.cat([laws, rest], -2)
-    tilt, beneath = _tilted(every, choice, std)
+    laws, lost = spread(found.place, found.mass, choice.step, ready.size, rest.shape[-2])
+    laws[..., -rest.shape[-2] :, :] = rest
+    tilt, beneath = _tilted(laws, choice, std)
     choice = replace(choice, tilt=torch.where(sure, tilt, 1.0))
     extra = torch.where(sure, lost + missing + beneath, torch.inf)
     lost_too = left + SPARE * (std + left.abs())
-    return _least(convolved(every), choice, options, (lost_too, extra), laws.shape[-2])
+    return _least(convolved(laws), choice, options, (lost_too, extra), found.place.shape[-2])
 
 
 def _terms(ready: Ready, row: int) -> Terms:
