@@ -12,7 +12,8 @@ from torch import Tensor
 from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
 from bnncert.laws.lattice import Choice, below, convolved, others, spread
 from bnncert.laws.remainder import proxy
-from scenarios import normal, vector
+from bnncert.laws.spectra import log_determinants, norms
+from scenarios import gaussian, normal, vector
 
 
 def number(value: float) -> Tensor:
@@ -115,3 +116,20 @@ def test_what_is_beyond_the_lattice_is_charged_below_and_kept_above() -> None:
     coarser = replace(choice, step=number(3 * 2.0**-10))
     _, missing = others(number(0.0), number(1.0), coarser, 4096)
     assert float(missing) > float(normal.sf(6.0))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 60])
+def test_norms_and_determinants_are_those_of_eigenvalues(size: int) -> None:
+    vectors = gaussian(3, 2, size, size + 5, generator=torch.Generator().manual_seed(size))
+    matrices = vectors @ vectors.mT
+    values = torch.linalg.eigvalsh(matrices)
+    assert torch.allclose(norms(matrices), values[..., -1], rtol=1e-6)
+    scales = vector(0.3, 0.95) / values[..., -1]
+    found = torch.log1p(-scales.unsqueeze(-1) * values).sum(-1)
+    assert torch.allclose(log_determinants(matrices, scales), found, rtol=1e-9)
+
+
+def test_matrices_without_a_determinant_have_none_and_zeros_have_no_norm() -> None:
+    """An even number of negative eigenvalues leaves the determinant positive."""
+    assert log_determinants(torch.eye(2).double(), number(2.0)) == -math.inf
+    assert norms(torch.zeros(3, 3).double()) == 0
