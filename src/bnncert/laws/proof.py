@@ -20,7 +20,7 @@ from bnncert.laws.corners import Grid, References, constant, corners, grid, refe
 from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins, read_box
 from bnncert.laws.lines import THRESHOLD, line_corners, lines
 from bnncert.laws.references import chosen
-from bnncert.laws.remainder import nothing, remainders
+from bnncert.laws.remainder import SHARES, nothing, remainders
 from bnncert.laws.rows import SPARE, Ready, best_rows
 from bnncert.model.activations import ReLU
 from bnncert.model.box import Box
@@ -69,8 +69,9 @@ def _bytes(net: Head, rows: int) -> int:
     else:
         (counts, size), at_once = _of_lines(neurons), 1
     corners, atoms = 4 * counts[0] * counts[2], math.prod(counts)
+    grams = at_once * 3 * len(SHARES) * min(2 * neurons, inputs) ** 2
     shared = at_once * (20 * corners + 6 * inputs)
-    return 8 * neurons * (shared + 12 * atoms + 8 * size)
+    return 8 * (neurons * (shared + 12 * atoms + 8 * size) + grams)
 
 
 Counts: TypeAlias = tuple[int, int, int, int]
