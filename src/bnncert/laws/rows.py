@@ -17,8 +17,8 @@ from bnncert.laws.head import Margins
 from bnncert.laws.lattice import (
     NOISES,
     TILTS,
-    Atoms,
     Choice,
+    Sum,
     atoms,
     below,
     best_rate,
@@ -28,20 +28,21 @@ from bnncert.laws.lattice import (
     shifted,
     spread,
 )
-from bnncert.laws.remainder import Remainder
+from bnncert.laws.remainder import Remainders
 
 CURB = 0.5  # κ', in units of 1/L
 TERMS = 6.0  # standard deviations of a term that the lattice holds at the least
 FARTHEST = 600.0  # of exponents
+LARGEST = 2.0**900  # of numbers that laws are for
 SPARE = 2.0**-26  # of a standard deviation, and of a probability: what a checker may lose more
 FFT_SPARE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """All that does not depend on the row's lattice: T and (a p̄)² at the corners, by row; the
-    lattice's size; the window's reach to either side in standard deviations of the sum; and whether
-    no atom is put below the least corner of its part."""
+    """All that does not depend on the row's lattice, of B inputs: T and (a p̄)² at the corners, by
+    row; the lattice's size; the window's reach to either side in standard deviations of the sum;
+    and whether no atom is put below the least corner of its part."""
 
     rows: Margins
     at: Grid
@@ -51,65 +52,135 @@ class Ready:
     floored: bool
 
 
-def best_row(
-    ready: Ready, row: int, left: float, options: tuple[Remainder, ...]
-) -> tuple[float, Choice, Remainder]:
-    """A bound of the row's failure, and what gave it."""
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """Of rows of B inputs bounds of their failure, and what gave them: the numbers of a choice
+    [..., 6], and share, scale and chance of a remainder [..., 3]."""
+
+    failure: Tensor
+    numbers: Tensor
+    remainder: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Of one row of B inputs: the neurons' laws [B, n, P], and of all together [B]."""
+
+    mass: Tensor
+    place: Tensor
+    rate: Tensor
+    curb: Tensor
+    beta: Tensor
+    beta_std: Tensor
+
+
+def best_rows(ready: Ready, left: Tensor, options: Remainders) -> Bound:
+    """Of R rows with remainders [B, R, C] that lose `left` [B, R] besides, on the processor."""
+    each = [best_row(ready, r, left[:, r], options.of(r)) for r in range(left.shape[1])]
+    found = [(one.failure, one.numbers, one.remainder) for one in each]
+    return Bound(*(torch.stack(x, 1).cpu() for x in zip(*found, strict=True)))
+
+
+def best_row(ready: Ready, row: int, left: Tensor, options: Remainders) -> Bound:
+    """Of rows with remainders [B, C] that lose `left` [B] besides."""
+    found = _terms(ready, row)
+    mean, std, apart = _moments(found)
+    start = left + options.most[:, options.most.shape[-1] // 2]
+    known = torch.stack([mean, std, apart, start], -1)
+    sure = (known.abs() < LARGEST).all(-1)  # of others nothing is said
+    choice = _lattice(ready, found, known, sure)
+    rest, missing = others(found.beta, found.beta_std, choice, ready.size)
+    laws, lost = spread(found.place, found.mass, choice.step, ready.size, rest.shape[-2])
+    laws[..., -rest.shape[-2] :, :] = rest
+    tilt, beneath = _tilted(laws, choice, std)
+    choice = replace(choice, tilt=torch.where(sure, tilt, 1.0))
+    extra = torch.where(sure, lost + missing + beneath, torch.inf)
+    lost_too = left + SPARE * (std + left.abs())
+    return _least(convolved(laws), choice, options, (lost_too, extra), found.place.shape[-2])
+
+
+def _terms(ready: Ready, row: int) -> Terms:
     rows, at = ready.rows, ready.at
     value, squared = ready.corners(row)
     curb = _curb(at, squared, row)
-    found = atoms(value - curb * squared, at, row)
+    found = atoms(value - curb[:, None, None, None, None, None] * squared, at, row)
     rate = best_rate(found)
     place = shifted(found, rate, ready.floored)
-    mean, std, apart = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
-    start = left + options[len(options) // 2].most
+    return Terms(found.mass, place, rate, curb, rows.beta[:, row], rows.beta_std[:, row])
+
+
+def _curb(at: Grid, squared: Tensor, row: int) -> Tensor:
+    """κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', by the mean of L²."""
+    first, second = at.first.corners, at.second.corners[:, row]
+    mass = first[:, :, :, None, :, None] * second[:, :, None, :, None, :]
+    mean = (mass * squared).sum((1, 2, 3, 4, 5))
+    return torch.where(mean > 0, CURB / mean.sqrt(), 0.0)
+
+
+def _moments(found: Terms) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and standard deviation of the sum, and how far from 0 its terms are: each has a law on
+    the lattice, which must hold it, however little all of them together vary."""
+    first = (found.mass * found.place).sum(-1)
+    variance = ((found.mass * found.place**2).sum(-1) - first**2).clamp_min(0)
+    farthest = (first.abs() + TERMS * variance.sqrt()).amax(-1)
+    together = (variance.sum(-1) + found.beta_std**2).sqrt()
+    apart = torch.maximum(farthest, found.beta.abs() + TERMS * found.beta_std)
+    return first.sum(-1) + found.beta, together, apart
+
+
+def _lattice(ready: Ready, found: Terms, known: Tensor, sure: Tensor) -> Choice:
+    windows = [_window(ready, *one) for one in known.where(sure[:, None], 1.0).tolist()]
+    step, low = known.new_tensor(windows).unbind(-1)
+    rate, curb = (torch.where(sure, x, 0.0) for x in (found.rate, found.curb))
+    return Choice(step, low, rate, curb, torch.full_like(step, 0.5), torch.ones_like(step))
+
+
+def _window(
+    ready: Ready, mean: float, std: float, apart: float, start: float
+) -> tuple[float, float]:
+    """The lattice's step, a power of 2, and the lowest index of the window about the sum's mean and
+    about where it counts."""
     low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
-    if not math.isfinite(high - low + apart):  # numbers that laws are not for: nothing is said
-        return 1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), options[0]
     span = max(high - low, 2 * apart, 1e-200)
     step = 2.0 ** math.ceil(math.log2(span / (ready.size - 8)))
     if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
         low = high - (ready.size - 8) * step
-    choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
-    laws, lost = spread(place, found.mass, step, ready.size)
-    beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
-    rest, missing = others(beta, beta_std, choice, ready.size, laws.device)
-    every = torch.cat([laws, rest])
-    total = convolved(every)
+    return step, float(math.floor(low / step))
+
+
+def _tilted(laws: Tensor, choice: Choice, std: Tensor) -> tuple[Tensor, Tensor]:
+    """The best tilt of Chernoff's bound, and that bound."""
+    step = choice.step
     # No exponent within the lattice may overflow.
-    most = FARTHEST / (ready.size // 2 * step)
-    tilts = [min(t / max(std, step), most) for t in TILTS]
-    tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
-    extra = lost + missing + below(every, choice.low, step, tilt)
-    reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
-    best = (1.0, replace(choice, tilt=tilt), options[0])
-    for option in options:
-        for noise in NOISES:
-            reach = (
-                left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
-            )
-            last = math.floor(reach / step) - choice.low
-            if 0 <= last < ready.size:
-                tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra
-                failure = (tail / (1 - noise) + option.chance) * (1 + SPARE)
-                if failure < best[0]:
-                    best = failure, replace(choice, noise=noise, tilt=tilt), option
-    return best
+    most = FARTHEST / (laws.shape[-1] // 2 * step)
+    tilts = step.new_tensor(TILTS)
+    tilts = (tilts / torch.maximum(std, step)[:, None]).minimum(most[:, None])
+    least, best = below(laws, choice.low, step, tilts).min(-1)
+    return tilts.gather(-1, best[:, None]).squeeze(-1), least
 
 
-def _curb(at: Grid, squared: Tensor, row: int) -> float:
-    """κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', by the mean of L²."""
-    first, second = at.first.corners, at.second.corners[row]
-    mass = first[:, :, None, :, None] * second[:, None, :, None, :]
-    mean = float((mass * squared).sum())
-    return CURB / math.sqrt(mean) if mean > 0 else 0.0
-
-
-def _moments(found: Atoms, place: Tensor, beta: float, std: float) -> tuple[float, float, float]:
-    """Mean and standard deviation of the sum, and how far from 0 its terms are: each has a law on
-    the lattice, which must hold it, however little all of them together vary."""
-    first = (found.mass * place).sum(-1)
-    variance = ((found.mass * place**2).sum(-1) - first**2).clamp_min(0)
-    farthest = float((first.abs() + TERMS * variance.sqrt()).amax())
-    together = math.sqrt(float(variance.sum()) + std**2)
-    return float(first.sum()) + beta, together, max(farthest, abs(beta) + TERMS * std)
+def _least(
+    total: Sum, choice: Choice, options: Remainders, lost: tuple[Tensor, Tensor], terms: int
+) -> Bound:
+    """Of all noises and remainders the least failure, where `lost` is in units of the sum and of
+    probability; 1 where none is less."""
+    step, size = choice.step, total.law.shape[-1]
+    noises = step.new_tensor(NOISES)
+    noise = noises.expand(*options.most.shape, -1)
+    chance = options.chance.unsqueeze(-1)
+    reach = (lost[0][:, None] + options.most).unsqueeze(-1)
+    reach = reach + noise_reach(terms, noise, step[:, None, None])
+    last = (reach / step[:, None, None]).floor() - choice.low[:, None, None]
+    inside = (last >= 0) & (last < size)
+    where = torch.where(inside, last, 0.0).long()
+    tail = total.reached(choice.low).clamp_min(0).gather(-1, where.flatten(1)).view_as(where)
+    tail = tail + (FFT_SPARE * total.error + lost[1])[:, None, None]
+    failure = (tail / (1 - noise) + chance) * (1 + SPARE)
+    failure, best = torch.where(inside, failure, torch.inf).flatten(1).min(-1)
+    better = failure < 1
+    option = torch.where(better, best // len(NOISES), 0)[:, None]
+    each = (options.share, options.scale, options.chance)
+    kept = torch.cat([x.gather(-1, option) for x in each], -1)
+    noise = torch.where(better, noises[best % len(NOISES)], choice.noise)
+    numbers = (choice.step, choice.low, choice.rate, choice.curb, noise, choice.tilt)
+    return Bound(torch.where(better, failure, 1.0), torch.stack(numbers, -1), kept)
