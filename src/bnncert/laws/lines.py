@@ -58,11 +58,11 @@ def lines(activation: Activation, rows: Margins, at: Grid, threshold: float) -> 
     z, shift = _pairs(at.z), _pairs(at.rho) + mean[:, None, None]
     factor = slope.unsqueeze(-1) * z + lift.unsqueeze(-1)
     factor = factor - sign * slope.abs().unsqueeze(-1) * shift
-    summed = slope.abs() * size[:, None] + lift.abs() + _largest(activation, size)[:, None]
+    summed = slope.abs() * size[:, None] + lift.abs() + largest(activation, size)[:, None]
     return Lines(factor, slope.movedim(0, -1).contiguous(), summed)
 
 
-def _largest(activation: Activation, size: Tensor) -> Tensor:
+def largest(activation: Activation, size: Tensor) -> Tensor:
     """Of |f| where |z| <= size. What v is off by multiplies f itself: where v is nearly 0 its sign
     may be wrong, and the line on the other side, which may be flat, is no bound of that."""
     traits = activation.traits

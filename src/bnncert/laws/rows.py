@@ -51,6 +51,20 @@ class Ready:
     floored: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """A sum of independent terms: neurons as atoms, β, and κ' of what moves; the lattice's size,
+    its window's reach, and whether no atom is put below the least corner of its part."""
+
+    atoms: Atoms
+    beta: float
+    beta_std: float
+    size: int
+    wide: float
+    floored: bool
+    curb: float = 0.0
+
+
 def best_row(
     ready: Ready, row: int, left: float, options: tuple[Remainder, ...]
 ) -> tuple[float, Choice, Remainder]:
@@ -59,42 +73,54 @@ def best_row(
     value, squared = ready.corners(row)
     curb = _curb(at, squared, row)
     found = atoms(value - curb * squared, at, row)
+    beta, std = float(rows.beta[row]), float(rows.beta_std[row])
+    terms = Terms(found, beta, std, ready.size, ready.wide, ready.floored, curb)
+    return min(failures(terms, left, options), key=lambda one: one[0])
+
+
+def failures(
+    terms: Terms, left: float, options: tuple[Remainder, ...]
+) -> list[tuple[float, Choice, Remainder]]:
+    """For every option a bound of P(sum <= left + what it takes) and its own chance, and what gave
+    it."""
+    found, size = terms.atoms, terms.size
     rate = best_rate(found)
-    place = shifted(found, rate, ready.floored)
-    mean, std, apart = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
+    place = shifted(found, rate, terms.floored)
+    mean, std, apart = _moments(found, place, terms.beta, terms.beta_std)
     start = left + options[len(options) // 2].most
-    low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
+    low, high = min(mean, start) - terms.wide * std, max(mean, start) + terms.wide * std
     if not math.isfinite(high - low + apart):  # numbers that laws are not for: nothing is said
-        return 1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), options[0]
+        return [(1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), option) for option in options]
     span = max(high - low, 2 * apart, 1e-200)
-    step = 2.0 ** math.ceil(math.log2(span / (ready.size - 8)))
+    step = 2.0 ** math.ceil(math.log2(span / (size - 8)))
     if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
-        low = high - (ready.size - 8) * step
-    choice = Choice(step, math.floor(low / step), rate, curb, 0.5, 1.0)
-    laws, lost = spread(place, found.mass, step, ready.size)
-    beta, beta_std = float(rows.beta[row]), float(rows.beta_std[row])
-    rest, missing = others(beta, beta_std, choice, ready.size, laws.device)
+        low = high - (size - 8) * step
+    choice = Choice(step, math.floor(low / step), rate, terms.curb, 0.5, 1.0)
+    laws, lost = spread(place, found.mass, step, size)
+    rest, missing = others(terms.beta, terms.beta_std, choice, size, laws.device)
     every = torch.cat([laws, rest])
     total = convolved(every)
     # No exponent within the lattice may overflow.
-    most = FARTHEST / (ready.size // 2 * step)
+    most = FARTHEST / (size // 2 * step)
     tilts = [min(t / max(std, step), most) for t in TILTS]
     tilt = min(tilts, key=lambda t: below(every, choice.low, step, t))
     extra = lost + missing + below(every, choice.low, step, tilt)
     reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
-    best = (1.0, replace(choice, tilt=tilt), options[0])
+    each = []
     for option in options:
+        best = (1.0, replace(choice, tilt=tilt), option)
         for noise in NOISES:
             reach = (
                 left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
             )
             last = math.floor(reach / step) - choice.low
-            if 0 <= last < ready.size:
+            if 0 <= last < size:
                 tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra
                 failure = (tail / (1 - noise) + option.chance) * (1 + SPARE)
                 if failure < best[0]:
                     best = failure, replace(choice, noise=noise, tilt=tilt), option
-    return best
+        each.append(best)
+    return each
 
 
 def _curb(at: Grid, squared: Tensor, row: int) -> float:
