@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
-from bnncert.evidence.laws import LAW, Law, LineLaw, read_law, write_law
+from bnncert.evidence.laws import LAW, AnchorLaw, Law, LineLaw, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
@@ -149,6 +149,8 @@ def bound_names(found: Concentration) -> tuple[str, str]:
 def _name(proof: Proof | Law | Deep) -> str:
     if isinstance(proof, Deep):
         return "moments"
+    if isinstance(proof, AnchorLaw):
+        return "anchors"
     if isinstance(proof, Law):
         return "lines" if isinstance(proof, LineLaw) else "laws"
     return "splits" if proof.trees or proof.cut is not None else "linear"

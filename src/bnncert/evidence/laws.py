@@ -16,6 +16,7 @@ LAW, CELLS, SIZE = "law", "cells", "size"
 PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
+ALONG, ANCHORS, SPARED = "along", "anchors", "spared"
 TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
@@ -54,12 +55,28 @@ class LineLaw(Law):
     slopes: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class AnchorLaw(Law):
+    """Where one input moves alone: along, the number of cells of what of its weights is independent
+    of z; by row an anchor, a coordinate of that input, and q, what failures at the anchor spare the
+    way from there, [R]; slopes [R, n, K, 2] of lines. numbers [R, 3, 6]: at the anchor, and to the
+    upper and to the lower end."""
+
+    along: int
+    anchors: Tensor
+    spared: Tensor
+    slopes: Tensor
+
+
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     said: dict[str, Any] = {CELLS: list(found.cells), SIZE: found.size}
     names = [NUMBERS, REMAINDERS, THETA, Y]
     if isinstance(found, LineLaw):
         said[THRESHOLD] = found.threshold.hex()
         names = [NUMBERS, SLOPES]
+    if isinstance(found, AnchorLaw):
+        said[ALONG] = found.along
+        names = [NUMBERS, ANCHORS, SPARED, SLOPES]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
     if found.trunk is not None:
@@ -85,5 +102,8 @@ def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
     if THRESHOLD in said:
         slopes = tensors[f"{prefix}{LAW}.{SLOPES}"]
         return LineLaw(*common, float.fromhex(said[THRESHOLD]), slopes)
+    if ALONG in said:
+        own = (tensors[f"{prefix}{LAW}.{name}"] for name in (ANCHORS, SPARED, SLOPES))
+        return AnchorLaw(*common, said[ALONG], *own)
     own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
     return SharedLaw(*common, *own)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from bnncert.evidence.laws import Law, LineLaw, SharedLaw
-from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
-from bnncert.laws.corners import Grid, References, constant, corners, grid, references, slopes
+from bnncert.laws.anchored import prove_by_anchors
+from bnncert.laws.cells import OUTSIDE
+from bnncert.laws.corners import References, constant, corners, grid_of, references, slopes
 from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins, read_box
 from bnncert.laws.lattice import Choice
 from bnncert.laws.lines import THRESHOLD, line_corners, lines
@@ -33,6 +34,7 @@ LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 2, 16, 4)  # the same for lines
 LINES_SIZE, LINES_WIDE = 2**16, 24.0
 LINES_ROOM = 2**21  # points of all neurons' lattices together, which a checker holds
 FEW = 8  # inputs up to which ReLUs may do better one by one
+ENOUGH = 0.99  # of a bound: anchors are not sought beyond it
 NOTHING = (Remainder(0.0, 1.0, 1.0, 0.0),)
 
 
@@ -51,20 +53,25 @@ def prove_laws(problem: Problem, posterior: Normal) -> list[Law]:
 
 
 def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Law:
+    """By all that may do well; the best."""
     own = margins(net, lower, upper, rows, offsets)
-    scaled = in_scale(net, lower, upper, rows, offsets)
-    if not isinstance(net.activation, ReLU):
-        return _by_lines(net, own, scaled)
-    found = _by_references(own, upper > lower, scaled)
-    if len(lower) <= FEW:
-        return max(_by_lines(net, own, scaled), found, key=lambda law: law.bound)
-    return found
+    scaled, moving = in_scale(net, lower, upper, rows, offsets), upper > lower
+    relu = isinstance(net.activation, ReLU)
+    found: list[Law] = []
+    if not relu or len(lower) <= FEW:
+        found.append(_by_lines(net, own, scaled))
+    if relu:
+        found.append(_by_references(own, moving, scaled))
+    best = max(found, key=lambda law: law.bound)
+    if scaled and int(moving.sum()) == 1 and best.bound < ENOUGH:
+        found.append(prove_by_anchors(net, lower, upper, rows, offsets))
+    return max(found, key=lambda law: law.bound)
 
 
 def _by_references(own: Margins, moving: Tensor, scaled: bool) -> SharedLaw:
     many = len(own.mean) >= MANY
     counts = COARSE if many else FINE
-    at = _grid(own, counts, (0.0,))
+    at = grid_of(own, counts, (0.0,))
     found = _rounded(own, chosen(own, at))
     ends = corners(own, found, at, slopes(own, found, at))
 
@@ -86,7 +93,7 @@ def _by_references(own: Margins, moving: Tensor, scaled: bool) -> SharedLaw:
 def _by_lines(net: Head, own: Margins, scaled: bool) -> LineLaw:
     many = len(own.mean) >= MANY
     counts = LINES_COARSE if many else LINES_FINE
-    at = _grid(own, counts, net.activation.traits.kinks or (0.0,))
+    at = grid_of(own, counts, net.activation.traits.kinks or (0.0,))
     found = lines(net.activation, own, at, THRESHOLD)
     size = min(2 ** int(math.log2(LINES_ROOM / len(own.mean))), LINES_SIZE)
     ends = partial(line_corners, own, at, found)
@@ -111,15 +118,6 @@ def _bound(own: Margins, each: Each, extra: float) -> float:
 
 def _numbers(each: Each) -> Tensor:
     return _table([(c.step, float(c.low), c.rate, c.curb, c.noise, c.tilt) for _, c, _ in each])
-
-
-def _grid(rows: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
-    """With an edge at each kink of z and at v = 0."""
-    first, second = (base_edges(count).to(rows.mean.device) for count in counts[::2])
-    for kink in kinks:
-        first = with_edge(first, ((kink - rows.mean) / rows.std).nan_to_num(math.inf))
-    second = with_edge(second, (-rows.v / rows.s).nan_to_num(math.inf))
-    return grid(rows, cells(first, counts[1]), cells(second, counts[3]))
 
 
 def _rounded(rows: Margins, found: References) -> References:

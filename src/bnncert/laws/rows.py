@@ -6,7 +6,7 @@ P(β + Σ T - K - u <= L g⁺) + η
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,22 +75,24 @@ def best_row(
     found = atoms(value - curb * squared, at, row)
     beta, std = float(rows.beta[row]), float(rows.beta_std[row])
     terms = Terms(found, beta, std, ready.size, ready.wide, ready.floored, curb)
-    return min(failures(terms, left, options), key=lambda one: one[0])
+    spare = SPARE * abs(left)
+    known = failures(terms, [left + option.most + spare for option in options])
+    pairs = zip(known, options, strict=True)
+    each = [(fail + option.chance * (1 + SPARE), own, option) for (fail, own), option in pairs]
+    failure, own, option = min(each, key=lambda one: one[0])
+    return min(failure, 1.0), own, option
 
 
-def failures(
-    terms: Terms, left: float, options: tuple[Remainder, ...]
-) -> list[tuple[float, Choice, Remainder]]:
-    """For every option a bound of P(sum <= left + what it takes) and its own chance, and what gave
-    it."""
+def failures(terms: Terms, reaches: Sequence[float]) -> list[tuple[float, Choice]]:
+    """Bounds of P(sum <= reach), and what gave them."""
     found, size = terms.atoms, terms.size
     rate = best_rate(found)
     place = shifted(found, rate, terms.floored)
     mean, std, apart = _moments(found, place, terms.beta, terms.beta_std)
-    start = left + options[len(options) // 2].most
+    start = reaches[len(reaches) // 2]
     low, high = min(mean, start) - terms.wide * std, max(mean, start) + terms.wide * std
     if not math.isfinite(high - low + apart):  # numbers that laws are not for: nothing is said
-        return [(1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0), option) for option in options]
+        return [(1.0, Choice(1.0, 0, 0.0, 0.0, 0.5, 1.0))] * len(reaches)
     span = max(high - low, 2 * apart, 1e-200)
     step = 2.0 ** math.ceil(math.log2(span / (size - 8)))
     if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
@@ -107,18 +109,16 @@ def failures(
     extra = lost + missing + below(every, choice.low, step, tilt)
     reached = total.law.roll(-choice.low).cumsum(0)  # from the window's low end on
     each = []
-    for option in options:
-        best = (1.0, replace(choice, tilt=tilt), option)
+    for reach in reaches:
+        best = 1.0, replace(choice, tilt=tilt)
         for noise in NOISES:
-            reach = (
-                left + option.most + SPARE * (std + abs(left)) + noise_reach(len(laws), noise, step)
-            )
-            last = math.floor(reach / step) - choice.low
+            farthest = reach + SPARE * std + noise_reach(len(laws), noise, step)
+            last = math.floor(farthest / step) - choice.low
             if 0 <= last < size:
                 tail = max(0.0, float(reached[last])) + FFT_SPARE * total.error + extra
-                failure = (tail / (1 - noise) + option.chance) * (1 + SPARE)
+                failure = tail / (1 - noise) * (1 + SPARE)
                 if failure < best[0]:
-                    best = failure, replace(choice, noise=noise, tilt=tilt), option
+                    best = failure, replace(choice, noise=noise, tilt=tilt)
         each.append(best)
     return each
 
