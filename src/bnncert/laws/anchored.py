@@ -67,7 +67,8 @@ def prove_by_anchors(
     counts = COARSE if count >= MANY else FINE
     size = min(2 ** int(math.log2(ROOM / count)), SIZE)
     each = []
-    for row, offset in zip(rows.split(1), offsets.split(1), strict=True):
+    for r in range(len(rows)):
+        row, offset = rows[r : r + 1], offsets[r : r + 1]
         found = (_anchored(net, (lower, upper), p, row, offset, counts) for p in PLACES)
         each.append(min(found, key=lambda one: one.chance))
     proved = [_proved(one, size) for one in each]

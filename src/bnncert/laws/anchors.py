@@ -186,14 +186,15 @@ def beside(way: Track, at: Field, found: Lines, t: float) -> Factors:
 
 
 def _factors(mean: Tensor, moved: Tensor, squared: Tensor, size: Tensor, mass: Tensor) -> Factors:
-    return Factors(*(part.flatten(2) for part in (mean, moved, squared, size)), mass.flatten(1))
+    each = (part.flatten(2) for part in (mean, moved, squared, size))
+    return Factors(*each, mass=mass.flatten(1))
 
 
 def products(way: Track, at: Field, factor: Factors) -> Atoms:
     """v times the factor on its side, of the one row there is."""
     v, width, positive = (part.flatten(1)[:, None] for part in _multipliers(way, at))
     mean, moved, squared, size = (
-        torch.where(positive, *(side[..., None] for side in part))
+        torch.where(positive, part[0, ..., None], part[1, ..., None])
         for part in (factor.mean, factor.range, factor.squared, factor.size)
     )
     most = (way.own.v_size[0] + REACH * way.own.s[0])[:, None, None]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +12,17 @@ from flint import arb
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import UNIT, Array, up
+from bnncert_check.laws.anchors import (
+    Factor,
+    Field,
+    LinesAbout,
+    Way,
+    at_anchor,
+    beside,
+    lines_about,
+    multiplied,
+    way,
+)
 from bnncert_check.laws.cells import base_edges, cells, outside, with_edge
 from bnncert_check.laws.corners import (
     SQUARE,
@@ -24,7 +35,7 @@ from bnncert_check.laws.corners import (
     references,
     slopes,
 )
-from bnncert_check.laws.lattice import Choice, Ends, Summed, Terms, failing, neurons
+from bnncert_check.laws.lattice import Choice, Ends, Summed, Terms, failing, neurons, products
 from bnncert_check.laws.lines import Lines, line_corners, lines
 from bnncert_check.laws.remainder import joined, moments, remainders
 from bnncert_check.layers import Activation, Layer
@@ -71,7 +82,19 @@ class LineLaw(_Law):
     slopes: Array
 
 
-Law: TypeAlias = SharedLaw | LineLaw
+@dataclass(frozen=True)
+class AnchorLaw(_Law):
+    """Of any activation where one input moves alone: the number of cells of ξ; by row an anchor and
+    q, [R]; slopes [R, n, K, 2] of lines. Of each row three choices: at the anchor, and to the upper
+    and to the lower end."""
+
+    along: int
+    anchors: Array
+    spared: Array
+    slopes: Array
+
+
+Law: TypeAlias = SharedLaw | LineLaw | AnchorLaw
 
 
 @dataclass(frozen=True)
@@ -93,8 +116,14 @@ def at_once(counts: tuple[int, int, int, int], size: int) -> int:
 
 def _parts(own: Margins, law: Law) -> Iterator[slice]:
     """Of one row some neurons at a time: corners of all would take much memory."""
-    each = at_once(law.cells, law.size)
+    counts = finer(law.cells, law.along) if isinstance(law, AnchorLaw) else law.cells
+    each = at_once(counts, law.size)
     return (slice(start, start + each) for start in range(0, len(own.mean), each))
+
+
+def finer(counts: tuple[int, int, int, int], along: int) -> tuple[int, int, int, int]:
+    """Of a law by anchors: its cells of z are cut by those of ξ."""
+    return counts[0] * along, *counts[1:]
 
 
 def _together(parts: Iterable[Summed]) -> Summed:
@@ -158,6 +187,8 @@ def failure(
     beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
     center, width = (box.lower + box.upper) / 2, box.upper - box.lower
     _require_scale(posterior, (center, width, rows), (offsets,))
+    if isinstance(law, AnchorLaw):
+        return _by_anchors(form, posterior, box, rows, offsets, law)
     if isinstance(law, SharedLaw):
         return beyond + _by_references(own, form.activation, law, box.upper > box.lower)
     return beyond + _by_lines(own, form.activation, law)
@@ -188,6 +219,51 @@ def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
             for part in _parts(own, law)
         )
         total += failing(_together(sums), choice, law.size, _ends(row, 0.0))
+    return total
+
+
+def _by_anchors(
+    form: Form, posterior: Posterior, box: Interval, rows: Array, offsets: Array, law: AnchorLaw
+) -> arb:
+    """Every row has a z, a ξ and a v of its own that may be beyond the cells."""
+    sides = np.flatnonzero(box.upper > box.lower)
+    if len(sides) != 1:
+        raise CannotCheck("unsupported", "laws by anchors are for one input that moves")
+    (side,) = sides.tolist()
+    _require_numbers(
+        (law.anchors, box.upper[side] - law.anchors, law.anchors - box.lower[side]), ()
+    )
+    total = 6 * arb(outside()) * form.hidden.outputs * len(rows)
+    for r in range(len(rows)):
+        anchor = box.lower.copy()
+        anchor[side] = law.anchors[r]
+        at = Interval(anchor, anchor)
+        own = _margins(form, posterior, at, rows[r : r + 1], offsets[r : r + 1])
+        mean, std = posterior.fields["mean"], posterior.fields["std"]
+        weights, spreads = form.hidden.matrix(mean), form.hidden.matrix(std) ** 2
+        ends = box.lower[side], box.upper[side]
+        total += _anchored(way(own, weights, spreads, anchor, side, ends), form.activation, law, r)
+    return total
+
+
+def _anchored(track: Way, activation: Activation, law: AnchorLaw, row: int) -> arb:
+    """P(A <= q), and for either end that is away from the anchor P(t S <= -q)."""
+    own, choices, q = track.own, law.choices[3 * row : 3 * row + 3], float(law.spared[row])
+    grids = _grid(own, law.cells, activation.edges)
+    along = cells(base_edges(law.along), 1)
+    at = Field(grids.first, along, grids.second.part(0))
+    found = lines_about(activation, track, at, law.slopes[row])
+
+    def chance(factor: Callable[[Way, Field, LinesAbout], Factor], ends: Ends, k: int) -> arb:
+        parts = ((track.part(p), at.part(p), found.part(p)) for p in _parts(own, law))
+        terms = (multiplied(way, at, factor(way, at, own)) for way, at, own in parts)
+        sums = _together(products(each, choices[k], law.size) for each in terms)
+        return failing(sums, choices[k], law.size, ends)
+
+    total = chance(at_anchor, _ends(own, q), 0)
+    for k, t in enumerate(track.ends, 1):
+        if t:
+            total += chance(partial(beside, t=t), Ends(0.0, 0.0, -q), k)
     return total
 
 
