@@ -186,8 +186,8 @@ def beside(way: Track, at: Field, found: Lines, t: float) -> Factors:
 
 
 def _factors(mean: Tensor, moved: Tensor, squared: Tensor, size: Tensor, mass: Tensor) -> Factors:
-    each = (part.flatten(2) for part in (mean, moved, squared, size))
-    return Factors(*each, mass=mass.flatten(1))
+    mean, moved, squared, size = (part.flatten(2) for part in (mean, moved, squared, size))
+    return Factors(mean, moved, squared, size, mass.flatten(1))
 
 
 def products(way: Track, at: Field, factor: Factors) -> Atoms:

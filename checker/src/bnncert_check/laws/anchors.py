@@ -48,8 +48,8 @@ class Way:
 
     def part(self, neurons: slice) -> Way:
         """Of some neurons."""
-        own = (part[neurons] for part in (self.weight, self.turn, self.rest))
-        return Way(self.own.part(neurons), *own, ends=self.ends)
+        weight, turn, rest = (part[neurons] for part in (self.weight, self.turn, self.rest))
+        return Way(self.own.part(neurons), weight, turn, rest, self.ends)
 
 
 def way(
@@ -177,8 +177,8 @@ def _factor(at: Field, mean: Array, off: Array, ranges: tuple[Array, Array], siz
     drop, squared = ranges[0] + ranges[1], ranges[0] ** 2 + ranges[1] ** 2
     mass = up(at.first.mass[..., None] * at.along.mass[:, 0])
     own = (np.broadcast_to(x, mean.shape) for x in (mean, off, drop, squared, size))
-    flat = (x.reshape(*x.shape[:2], -1) for x in own)
-    return Factor(*flat, mass=mass.reshape(len(mass), -1))
+    mean, off, drop, squared, size = (x.reshape(*x.shape[:2], -1) for x in own)
+    return Factor(mean, off, drop, squared, size, mass.reshape(len(mass), -1))
 
 
 def multiplied(track: Way, at: Field, factor: Factor) -> Products:
