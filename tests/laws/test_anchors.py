@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import Concentration, Problem, ball, certify, half_space, mlp
+from bnncert import Problem, mlp
 from bnncert.evidence.laws import AnchorLaw
 from bnncert.laws.anchored import prove_by_anchors
 from bnncert.laws.head import head
-from bnncert.laws.proof import prove_laws
 from bnncert.layers import (
     ELU,
     GELU,
@@ -31,9 +30,9 @@ from bnncert.layers import (
 )
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
-from bnncert.model.specification import class_robust, explicit_box, output_interval
+from bnncert.model.specification import class_robust, explicit_box
 from bnncert.posteriors.independent import Normal
-from scenarios import draw_many, gaussian, uniform, vector
+from scenarios import draw_many, gaussian, uniform
 
 KINDS: tuple[Activation, ...] = (
     ReLU(),
