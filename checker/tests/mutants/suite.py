@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 from flint import ctx
 
+from mutants.anchor_values import anchor_laws
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.brackets import radii
 from mutants.cells import maps
@@ -74,6 +75,7 @@ CHECKS = (
     means,
     laws,
     line_laws,
+    anchor_laws,
     curve_lines,
     deep,
     forms,
@@ -82,7 +84,7 @@ CHECKS = (
 )
 # What a change of these modules is most likely to be caught by, which comes first then.
 OWN = {
-    "laws": (laws, line_laws),
+    "laws": (laws, line_laws, anchor_laws),
     "deep": (forms, deep),
     "tangents": (curve_lines,),
     "maps": (maps,),

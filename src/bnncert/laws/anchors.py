@@ -133,7 +133,7 @@ def _reached(way: Track, at: Field) -> tuple[Tensor, Tensor]:
     z = way.own.mean[:, None] + way.own.std[:, None] * edges
     w = way.weight[:, None] + way.turn[:, None] * edges
     ends = []
-    for t in (0.0, *way.ends):
+    for t in way.ends:
         own, other = _pairs(z + t * w), _pairs(t * xi)
         ends.append(own[:, :, None, :, None] + other[:, None, :, None, :])
     found = torch.stack(ends, -1).flatten(3)

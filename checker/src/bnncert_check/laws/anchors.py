@@ -119,13 +119,12 @@ def lines_about(activation: Activation, track: Way, at: Field, slopes: Array) ->
 
 
 def _reached(track: Way, at: Field) -> tuple[Array, Array]:
-    """Ends of z + t W on cells [n, K, C], t from t⁻ to t⁺ and 0: at corners, as it is linear in z,
-    in ξ and in t."""
+    """Ends of z + t W on cells [n, K, C]: at corners, as it is linear in z, in ξ and in t."""
     z = track.own.mean[:, None] + track.own.std[:, None] * at.first.edges
     w = track.weight[:, None] + track.turn[:, None] * at.first.edges
     low = np.full((len(z), z.shape[1] - 1, at.along.mass.shape[0]), np.inf)
     high = -low
-    for t in (0.0, *track.ends):
+    for t in track.ends:
         here, xi = z + t * w, t * track.rest[:, None] * at.along.edges
         for left in (here[:, :-1, None], here[:, 1:, None]):
             for right in (xi[:, None, :-1], xi[:, None, 1:]):
