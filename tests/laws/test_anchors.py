@@ -62,7 +62,9 @@ def proved(problem: Problem, i: int = 0) -> AnchorLaw:
     spec = problem.specification
     ends = spec.region.box.lower[i], spec.region.box.upper[i]
     net = head(problem.network, problem.posterior)
-    return prove_by_anchors(net, *ends, spec.rows[i], spec.offsets[i])
+    law = prove_by_anchors(net, *ends, spec.rows[i], spec.offsets[i])
+    assert law is not None
+    return law
 
 
 def share(problem: Problem, seed: int) -> Tensor:

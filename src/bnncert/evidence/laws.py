@@ -68,6 +68,33 @@ class AnchorLaw(Law):
     slopes: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Fall:
+    """Two opposite rows fail at two points, that differ in one coordinate, with a probability of at
+    most `most`: a row's fall between them. numbers [1, 6] and slopes [n, K, 2] as of laws by
+    anchors, from the point of the second row to that of the first."""
+
+    most: float
+    cells: tuple[int, int, int, int]
+    size: int
+    numbers: Tensor
+    along: int
+    slopes: Tensor
+
+
+def write_fall(found: Fall, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    for name in (NUMBERS, SLOPES):
+        tensors[f"{prefix}{name}"] = getattr(found, name).clone()
+    said = {CELLS: list(found.cells), SIZE: found.size, ALONG: found.along}
+    return {PROBABILITY: found.most.hex(), **said}
+
+
+def read_fall(value: Any, prefix: str, tensors: Tensors) -> Fall:
+    numbers, slopes = (tensors[f"{prefix}{name}"] for name in (NUMBERS, SLOPES))
+    most, cells = float.fromhex(value[PROBABILITY]), tuple(value[CELLS])
+    return Fall(most, cells, value[SIZE], numbers, value[ALONG], slopes)
+
+
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     said: dict[str, Any] = {CELLS: list(found.cells), SIZE: found.size}
     names = [NUMBERS, REMAINDERS, THETA, Y]

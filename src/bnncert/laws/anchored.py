@@ -16,13 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.evidence.laws import AnchorLaw
+from bnncert.evidence.laws import AnchorLaw, Fall
 from bnncert.laws.anchors import (
     Factors,
     Field,
     Track,
     at_anchor,
     beside,
+    fallen,
+    levels,
     lines,
     moments,
     products,
@@ -31,7 +33,7 @@ from bnncert.laws.anchors import (
 )
 from bnncert.laws.cells import OUTSIDE, base_edges, cells
 from bnncert.laws.corners import grid_of
-from bnncert.laws.head import Head
+from bnncert.laws.head import LEAST, Head
 from bnncert.laws.lattice import Choice
 from bnncert.laws.rows import SPARE, Terms, failures
 
@@ -61,15 +63,17 @@ class _Anchored:
 
 def prove_by_anchors(
     net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor
-) -> AnchorLaw:
-    """Of a box with one side."""
-    count = len(net.bias)
+) -> AnchorLaw | None:
+    """Of a box with one side; none if it is so near 0 that anchors' squares vanish."""
+    anchors, count = _anchors(lower, upper), len(net.bias)
+    if not anchors:
+        return None
     counts = COARSE if count >= MANY else FINE
-    size = min(2 ** int(math.log2(ROOM / count)), SIZE)
+    size = _size(count)
     each = []
     for r in range(len(rows)):
         row, offset = rows[r : r + 1], offsets[r : r + 1]
-        found = (_anchored(net, (lower, upper), p, row, offset, counts) for p in PLACES)
+        found = (_anchored(net, (lower, upper), at, row, offset, counts) for at in anchors)
         each.append(min(found, key=lambda one: one.chance))
     proved = [_proved(one, size) for one in each]
     failing = math.fsum(own.failure for own in proved) + 6 * OUTSIDE * count * len(each)
@@ -85,21 +89,28 @@ def prove_by_anchors(
     )
 
 
+def _anchors(lower: Tensor, upper: Tensor) -> list[Tensor]:
+    """Along the side, where numbers have squares."""
+    found = []
+    for place in PLACES:
+        at = torch.minimum(torch.maximum(lower + (upper - lower) * place, lower), upper)
+        numbers = torch.stack([at, upper - at, at - lower])[:, upper > lower]
+        if bool(((numbers == 0) | (numbers.abs() >= LEAST)).all()):
+            found.append(at)
+    return found
+
+
 def _anchored(
     net: Head,
     box: tuple[Tensor, Tensor],
-    place: float,
+    anchor: Tensor,
     row: Tensor,
     offset: Tensor,
     counts: tuple[int, int, int, int],
 ) -> _Anchored:
     lower, upper = box
-    anchor = torch.minimum(torch.maximum(lower + (upper - lower) * place, lower), upper)
     way = track(net, lower, upper, anchor, row, offset)
-    kinks = net.activation.traits.kinks or (0.0,)
-    own = grid_of(way.own, counts, kinks)
-    along = cells(base_edges(ALONG).to(anchor.device), 1)
-    at = Field(own.first, along, own.second)
+    at = _field(net, way, counts)
     chosen = slopes(net.activation, way, at)
     found = lines(net.activation, way, at, chosen)
     ends = (beside(way, at, found, t) for t in way.ends if t)
@@ -116,6 +127,35 @@ def _below(x: float, mean: float, std: float) -> float:
     if not std > 0:
         return float(mean <= x)
     return math.erfc((mean - x) / std / math.sqrt(2)) / 2
+
+
+def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fall:
+    """P(row·y(end) - row·y(start) <= -least), from above, for points that differ in one coordinate;
+    row: [1, O]."""
+    lower, upper = torch.minimum(start, end), torch.maximum(start, end)
+    way = track(net, lower, upper, start, row, torch.zeros(1).to(row))
+    at = _field(net, way, COARSE)
+    chosen = slopes(net.activation, way, at)
+    found = lines(net.activation, way, at, chosen)
+    (t,) = (t for t in way.ends if t)
+    factor = fallen(way, at, found, t, levels(net.activation, way, at, found))
+    size = _size(len(net.bias))
+    terms = Terms(products(way, at, factor), 0.0, 0.0, size, WIDE, floored=True)
+    ((failure, choice),) = failures(terms, [SPARE * abs(least) - least])
+    most = (failure + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
+    numbers = torch.tensor([_numbers(choice)], dtype=torch.float64)
+    return Fall(min(most, 1.0), COARSE, size, numbers, ALONG, chosen.cpu())
+
+
+def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
+    own = grid_of(way.own, counts, net.activation.traits.kinks or (0.0,))
+    return Field(own.first, cells(base_edges(ALONG).to(own.z.device), 1), own.second)
+
+
+def _size(neurons: int) -> int:
+    """Of lattices."""
+    size: int = 2 ** int(math.log2(ROOM / neurons))
+    return min(size, SIZE)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ pre-activation at the anchor a, and W = W̄ + κ (z - m) + ξ with ξ independen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -183,6 +183,26 @@ def beside(way: Track, at: Field, found: Lines, t: float) -> Factors:
         size.expand_as(mean),
         mass,
     )
+
+
+def fallen(way: Track, at: Field, found: Lines, t: float, level: Tensor) -> Factors:
+    """t s W + e - e°: times v it is at most v f(z + t W) - v f(z). level: e°, of lines on the other
+    side of f over the cells of z."""
+    along = beside(way, at, found, t)
+    lift = (found.lift - level[..., None])[:, :, :, None]
+    size = (2 * found.size + level.abs()[..., None])[:, :, :, None]
+    shape = (*lift.shape[:3], at.first.mass.shape[-1], lift.shape[-1])
+    lift, size = (part.expand(shape).flatten(2) for part in (lift, size))
+    return replace(along, mean=along.mean + lift, size=along.size + size)
+
+
+def levels(activation: Activation, way: Track, at: Field, found: Lines) -> Tensor:
+    """e° [2, n, K] with s z + e° above f, of lines below it, and below it, of lines above it."""
+    ends = way.own.mean[:, None] + way.own.std[:, None] * at.first.edges
+    spare = (way.own.slack * way.size + UNDERFLOW)[:, None]
+    box = Box((ends[:, :-1] - spare).mT, (ends[:, 1:] + spare).mT)
+    below, above = (side.mT for side in found.slope)
+    return torch.stack([-lowest(activation, -1, -below, box), lowest(activation, 1, above, box)]).mT
 
 
 def _factors(mean: Tensor, moved: Tensor, squared: Tensor, size: Tensor, mass: Tensor) -> Factors:

@@ -64,7 +64,8 @@ def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tenso
         found.append(_by_references(own, moving, scaled))
     best = max(found, key=lambda law: law.bound)
     if scaled and int(moving.sum()) == 1 and best.bound < ENOUGH:
-        found.append(prove_by_anchors(net, lower, upper, rows, offsets))
+        anchored = prove_by_anchors(net, lower, upper, rows, offsets)
+        found += [anchored] if anchored is not None else []
     return max(found, key=lambda law: law.bound)
 
 

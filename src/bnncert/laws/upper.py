@@ -19,7 +19,8 @@ from torch import Tensor
 from bnncert.attack import project
 from bnncert.evidence.concentration import Opposite, Refutation
 from bnncert.evidence.laws import Law
-from bnncert.laws.head import Head, head, read_at
+from bnncert.laws.anchored import fall
+from bnncert.laws.head import Head, has_trunk, head, in_scale, read_at
 from bnncert.laws.proof import prove_laws
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.box import Box
@@ -96,8 +97,14 @@ def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | Non
     found: list[Refutation | None] = []
     for i in range(len(problem)):
         spec = problem[i : i + 1].specification
-        worst = _worst(net, partial(read_at, problem.network, posterior), spec)
-        found.append(_at(problem, posterior, spec, worst) if worst.chance > WORTH else None)
+        read = partial(read_at, problem.network, posterior)
+        worst = _worst(net, read, spec)
+        if worst.chance <= WORTH:
+            found.append(None)
+            continue
+        both = _at(problem, posterior, spec, worst), _apart(problem, posterior, spec, worst, read)
+        known = (one for one in both if one is not None)
+        found.append(min(known, key=lambda one: one.upper, default=None))
     return found
 
 
@@ -123,6 +130,36 @@ def _at(
             least, against = least + second.bound, Opposite(other, second)
     upper = min(1.0, max(0.0, 1 - least + 8 * UNIT))
     return Refutation(upper, worst.point[0].cpu(), row, law, against) if upper < 1 else None
+
+
+def _apart(
+    problem: Problem, posterior: Normal, spec: Specification, worst: _Worst, read: Read
+) -> Refutation | None:
+    """Of a row and its opposite, each where it alone fails most: what both fail together counts
+    once, which is the law of a fall where one coordinate differs."""
+    if len(worst.rows) < 2 or has_trunk(problem.network):
+        return None
+    net = head(problem.network, posterior)
+    first, second = (_descended(net, read, spec, [row]).point for row in worst.rows)
+    ends = second.flatten(), first.flatten()
+    row, other = worst.rows
+    normal = spec.rows[0, row : row + 1]
+    apart = spec.offsets[0, [row, other]].sum()
+    lower, upper = torch.minimum(*ends), torch.maximum(*ends)
+    alone = int((lower < upper).sum()) == 1
+    if not alone or not in_scale(net, lower, upper, normal, apart):
+        return None
+    both = fall(net, *ends, normal, float(apart))
+    laws = (
+        _failing(problem, posterior, spec, point, number)
+        for point, number in ((first, row), (second, other))
+    )
+    law, against = laws
+    least = law.bound + against.bound - both.most
+    upper_bound = min(1.0, max(0.0, 1 - least + 8 * UNIT))
+    opposing = Opposite(other, against, second[0].cpu(), both)
+    found = Refutation(upper_bound, first[0].cpu(), row, law, opposing)
+    return found if upper_bound < 1 else None
 
 
 def _failing(
