@@ -57,7 +57,7 @@ def anchor_laws(checker: Checker) -> None:
 
 
 def _bound(checker: Checker, known: Known) -> float:
-    layers, law = checker.layers, checker.laws.rows
+    layers, law = checker.layers, checker.laws.anchored
     parts = (
         layers.Dense(1, 1, True, 0),
         layers.Activation("PReLU", None, 1, 1, layers.parametric(np.array([known.below]))),

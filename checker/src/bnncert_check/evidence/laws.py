@@ -14,15 +14,13 @@ from bnncert_check.arithmetic import Array
 from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, flag, listed, members, whole
+from bnncert_check.laws.anchored import AnchorLaw, Fall, finer
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.rows import (
-    AnchorLaw,
     Form,
-    Law,
     LineLaw,
     SharedLaw,
     at_once,
-    finer,
     require_form,
     require_relu,
 )
@@ -49,7 +47,7 @@ def is_law(value: Any) -> bool:
     return type(value) is dict and LAW in value
 
 
-def read_law(value: Any, prefix: str, asked: Asked) -> Law:
+def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | AnchorLaw:
     found = members(value, f"proof {prefix!r}", ("probability", LAW))
     exact(found["probability"], f"the probability of {prefix!r}")
     law = members(
@@ -73,9 +71,22 @@ def read_law(value: Any, prefix: str, asked: Asked) -> Law:
         return AnchorLaw(*common, trunk, along, *_anchors(shape, along, prefix, asked))
     if THRESHOLD in law:
         threshold = _threshold(law[THRESHOLD], prefix)
-        slopes = _slopes((hidden.outputs, cells[0], 2), 1, prefix, asked)
+        slopes = _slopes((hidden.outputs, cells[0], 2), 1, f"{prefix}{LAW}.slopes", asked)
         return LineLaw(*common, trunk, threshold, slopes)
     return SharedLaw(*common, trunk, *_references(prefix, hidden.inputs, asked))
+
+
+def read_fall(value: Any, prefix: str, asked: Asked) -> Fall:
+    """From the point of an opposite row to that of a row."""
+    law = members(value, f"the fall {prefix!r}", ("probability", "cells", "size", ALONG))
+    exact(law["probability"], f"the probability of {prefix!r}")
+    form = require_form(asked.model, asked.posterior)
+    cells, size = _lattice(law, prefix)
+    along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG)
+    _require_effort(cells, size, along, form.hidden.outputs, asked)
+    (numbers,) = asked.tensors.numbers(f"{prefix}numbers", (1, NUMBERS))
+    slopes = _slopes((form.hidden.outputs, cells[0], 2), along, f"{prefix}slopes", asked)
+    return Fall(cells, size, (_choice(numbers, prefix),), None, along, slopes)
 
 
 def _lattice(law: dict[str, Any], prefix: str) -> tuple[tuple[int, int, int, int], int]:
@@ -99,16 +110,16 @@ def _threshold(value: Any, prefix: str) -> float:
     return deviations
 
 
-def _slopes(shape: tuple[int, ...], along: int, prefix: str, asked: Asked) -> Array:
+def _slopes(shape: tuple[int, ...], along: int, name: str, asked: Asked) -> Array:
     """Of lines, on as many cells of ξ."""
     require_room(
         8 * ENDS * shape[-3] * shape[-2] * along,
         asked.tensors.size + asked.model.size,
         f"the lines of {shape[-3]} neurons",
     )
-    slopes = asked.tensors.numbers(f"{prefix}{LAW}.slopes", shape)
+    slopes = asked.tensors.numbers(name, shape)
     if not (np.abs(slopes) <= STEEPEST).all():
-        raise CannotCheck("malformed", f"the law of {prefix!r} has slopes beyond {STEEPEST:g}")
+        raise CannotCheck("malformed", f"{name!r} are beyond {STEEPEST:g}")
     return slopes
 
 
@@ -122,7 +133,7 @@ def _anchors(
     )
     if not (spared >= 0).all():
         raise CannotCheck("malformed", f"the law of {prefix!r} spares less than nothing")
-    return anchors, spared, _slopes(shape, along, prefix, asked)
+    return anchors, spared, _slopes(shape, along, f"{prefix}{LAW}.slopes", asked)
 
 
 def _trunk(law: dict[str, Any], form: Form, prefix: str, asked: Asked) -> Interval | None:

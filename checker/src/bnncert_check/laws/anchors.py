@@ -171,6 +171,28 @@ def beside(track: Way, at: Field, found: LinesAbout, t: float) -> Factor:
     return _factor(at, mean, off, ranges, steep * track.steepest[:, None, None, None])
 
 
+def fallen(activation: Activation, track: Way, at: Field, found: LinesAbout, t: float) -> Factor:
+    """t s W + e - e°, which v times is at most v f(z + t W) - v f(z): s z + e° is on the other side
+    of f than s z + e, over the cells of z."""
+    levels = _levels(activation, track, at, found)
+    way_there = beside(track, at, found, t)
+    lift = (found.lift - levels)[:, :, :, None]
+    size = (2 * found.size + np.abs(levels))[:, :, :, None]
+    shape = (*lift.shape[:3], at.first.mass.shape[-1], lift.shape[-1])
+    lift, size = (np.broadcast_to(x, shape).reshape(*shape[:2], -1) for x in (lift, size))
+    return replace(way_there, mean=way_there.mean + lift, size=way_there.size + size)
+
+
+def _levels(activation: Activation, track: Way, at: Field, found: LinesAbout) -> Array:
+    """e° [2, n, K, 1]"""
+    z = track.own.mean[:, None] + track.own.std[:, None] * at.first.edges
+    spare = (track.own.slack * track.size + UNDERFLOW)[:, None]
+    ends = (z[:, :-1] - spare).T, (z[:, 1:] + spare).T
+    below, above = (side[..., 0].T for side in found.slope)
+    levels = upper_intercept(activation, below, *ends), lower_intercept(activation, above, *ends)
+    return np.stack([level.T for level in levels])[..., None]
+
+
 def _factor(at: Field, mean: Array, off: Array, ranges: tuple[Array, Array], size: Array) -> Factor:
     """ranges: what z and ξ move it by over a part."""
     drop, squared = ranges[0] + ranges[1], ranges[0] ** 2 + ranges[1] ** 2

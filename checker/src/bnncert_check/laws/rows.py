@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -12,17 +12,6 @@ from flint import arb
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import UNIT, Array, up
-from bnncert_check.laws.anchors import (
-    Factor,
-    Field,
-    LinesAbout,
-    Way,
-    at_anchor,
-    beside,
-    lines_about,
-    multiplied,
-    way,
-)
 from bnncert_check.laws.cells import base_edges, cells, outside, with_edge
 from bnncert_check.laws.corners import (
     SQUARE,
@@ -35,7 +24,7 @@ from bnncert_check.laws.corners import (
     references,
     slopes,
 )
-from bnncert_check.laws.lattice import Choice, Ends, Summed, Terms, failing, neurons, products
+from bnncert_check.laws.lattice import Choice, Ends, Summed, Terms, failing, neurons
 from bnncert_check.laws.lines import Lines, line_corners, lines
 from bnncert_check.laws.remainder import joined, moments, remainders
 from bnncert_check.layers import Activation, Layer
@@ -52,7 +41,7 @@ CORNERS, ATOMS, ENTRIES = 2**15, 2**18, 2**19
 
 
 @dataclass(frozen=True)
-class _Law:
+class BaseLaw:
     """What a certificate chose: the numbers of cells of z, of their parts, of cells of v and of
     theirs; the lattice's size; by row the lattice's choice; and a box of what the hidden layer
     reads, if that is not the input."""
@@ -64,7 +53,7 @@ class _Law:
 
 
 @dataclass(frozen=True)
-class SharedLaw(_Law):
+class SharedLaw(BaseLaw):
     """Of ReLUs, where neurons share the input's worst case: by row (h, λ, η) of the remainder
     [R, 3], and references [R, inputs]."""
 
@@ -74,7 +63,7 @@ class SharedLaw(_Law):
 
 
 @dataclass(frozen=True)
-class LineLaw(_Law):
+class LineLaw(BaseLaw):
     """Of any activation, each neuron at its own worst: a threshold, and slopes [n, K, 2] of lines
     below it and above it."""
 
@@ -82,19 +71,7 @@ class LineLaw(_Law):
     slopes: Array
 
 
-@dataclass(frozen=True)
-class AnchorLaw(_Law):
-    """Of any activation where one input moves alone: the number of cells of ξ; by row an anchor and
-    q, [R]; slopes [R, n, K, 2] of lines. Of each row three choices: at the anchor, and to the upper
-    and to the lower end."""
-
-    along: int
-    anchors: Array
-    spared: Array
-    slopes: Array
-
-
-Law: TypeAlias = SharedLaw | LineLaw | AnchorLaw
+Law: TypeAlias = SharedLaw | LineLaw
 
 
 @dataclass(frozen=True)
@@ -114,20 +91,14 @@ def at_once(counts: tuple[int, int, int, int], size: int) -> int:
     return max(1, min(CORNERS // number, ATOMS // atoms, ENTRIES // size))
 
 
-def _parts(own: Margins, law: Law) -> Iterator[slice]:
+def parts(own: Margins, counts: tuple[int, int, int, int], size: int) -> Iterator[slice]:
     """Of one row some neurons at a time: corners of all would take much memory."""
-    counts = finer(law.cells, law.along) if isinstance(law, AnchorLaw) else law.cells
-    each = at_once(counts, law.size)
+    each = at_once(counts, size)
     return (slice(start, start + each) for start in range(0, len(own.mean), each))
 
 
-def finer(counts: tuple[int, int, int, int], along: int) -> tuple[int, int, int, int]:
-    """Of a law by anchors: its cells of z are cut by those of ξ."""
-    return counts[0] * along, *counts[1:]
-
-
-def _together(parts: Iterable[Summed]) -> Summed:
-    return reduce(Summed.with_others, parts)
+def together(sums: Iterable[Summed]) -> Summed:
+    return reduce(Summed.with_others, sums)
 
 
 def require_form(model: Model, posterior: Posterior) -> Form:
@@ -157,7 +128,7 @@ def require_form(model: Model, posterior: Posterior) -> Form:
     )
 
 
-def _read(model: Model, posterior: Posterior, region: Region, form: Form, law: Law) -> Interval:
+def read_box(model: Model, posterior: Posterior, region: Region, form: Form, law: BaseLaw) -> Interval:
     """A box of what the hidden layer reads: the region's own, or one that was proposed, which must
     hold the bounds of the certain layers before it."""
     if law.trunk is None:
@@ -182,13 +153,11 @@ def failure(
 ) -> arb:
     """P(some row <= 0 somewhere on the region's bounding box), from above."""
     form = require_form(model, posterior)
-    box = _read(model, posterior, region, form, law)
-    own = _margins(form, posterior, box, rows, offsets)
+    box = read_box(model, posterior, region, form, law)
+    own = margins(form, posterior, box, rows, offsets)
     beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
     center, width = (box.lower + box.upper) / 2, box.upper - box.lower
-    _require_scale(posterior, (center, width, rows), (offsets,))
-    if isinstance(law, AnchorLaw):
-        return _by_anchors(form, posterior, box, rows, offsets, law)
+    require_scale(posterior, (center, width, rows), (offsets,))
     if isinstance(law, SharedLaw):
         return beyond + _by_references(own, form.activation, law, box.upper > box.lower)
     return beyond + _by_lines(own, form.activation, law)
@@ -199,71 +168,26 @@ def _by_references(
 ) -> arb:
     require_relu(activation)
     theta, y = law.theta[:, moving], law.y[:, moving]
-    _require_numbers((theta,), (y,))
-    parts = (
+    require_numbers((theta,), (y,))
+    each = (
         _row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(law.choices))
     )
-    return sum(parts, arb(0))
+    return sum(each, arb(0))
 
 
 def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
     """No ζ_i is above R_i but for a chance of Q(t) each."""
     edges = activation.edges
-    found = lines(activation, own, _grid(own.row(0), law.cells, edges), law.slopes, law.threshold)
+    found = lines(activation, own, grid_of(own.row(0), law.cells, edges), law.slopes, law.threshold)
     total = normal_tail(arb(law.threshold)) * len(own.mean) if len(own.radius) else arb(0)
     for r, choice in enumerate(law.choices):
         row = own.row(r)
-        at = _grid(row, law.cells, edges)
+        at = grid_of(row, law.cells, edges)
         sums = (
             neurons(_line_terms(row, at, found, part), choice, law.size)
-            for part in _parts(own, law)
+            for part in parts(own, law.cells, law.size)
         )
-        total += failing(_together(sums), choice, law.size, _ends(row, 0.0))
-    return total
-
-
-def _by_anchors(
-    form: Form, posterior: Posterior, box: Interval, rows: Array, offsets: Array, law: AnchorLaw
-) -> arb:
-    """Every row has a z, a ξ and a v of its own that may be beyond the cells."""
-    sides = np.flatnonzero(box.upper > box.lower)
-    if len(sides) != 1:
-        raise CannotCheck("unsupported", "laws by anchors are for one input that moves")
-    (side,) = sides.tolist()
-    _require_numbers(
-        (law.anchors, box.upper[side] - law.anchors, law.anchors - box.lower[side]), ()
-    )
-    total = 6 * arb(outside()) * form.hidden.outputs * len(rows)
-    for r in range(len(rows)):
-        anchor = box.lower.copy()
-        anchor[side] = law.anchors[r]
-        at = Interval(anchor, anchor)
-        own = _margins(form, posterior, at, rows[r : r + 1], offsets[r : r + 1])
-        mean, std = posterior.fields["mean"], posterior.fields["std"]
-        weights, spreads = form.hidden.matrix(mean), form.hidden.matrix(std) ** 2
-        ends = box.lower[side], box.upper[side]
-        total += _anchored(way(own, weights, spreads, anchor, side, ends), form.activation, law, r)
-    return total
-
-
-def _anchored(track: Way, activation: Activation, law: AnchorLaw, row: int) -> arb:
-    """P(A <= q), and for either end that is away from the anchor P(t S <= -q)."""
-    own, choices, q = track.own, law.choices[3 * row : 3 * row + 3], float(law.spared[row])
-    grids = _grid(own, law.cells, activation.edges)
-    along = cells(base_edges(law.along), 1)
-    at = Field(grids.first, along, grids.second.part(0))
-    found = lines_about(activation, track, at, law.slopes[row])
-
-    def chance(factor: Callable[[Way, Field, LinesAbout], Factor], ends: Ends, k: int) -> arb:
-        parts = ((track.part(p), at.part(p), found.part(p)) for p in _parts(own, law))
-        terms = (multiplied(way, at, factor(way, at, own)) for way, at, own in parts)
-        sums = _together(products(each, choices[k], law.size) for each in terms)
-        return failing(sums, choices[k], law.size, ends)
-
-    total = chance(at_anchor, _ends(own, q), 0)
-    for k, t in enumerate(track.ends, 1):
-        if t:
-            total += chance(partial(beside, t=t), Ends(0.0, 0.0, -q), k)
+        total += failing(together(sums), choice, law.size, ends_of(row, 0.0))
     return total
 
 
@@ -272,16 +196,16 @@ def _line_terms(row: Margins, at: Grid, found: Lines, part: slice) -> Terms:
     return Terms(*line_corners(row, at, found, part), first, second, floored=True)
 
 
-def _require_scale(
+def require_scale(
     posterior: Posterior, factors: tuple[Array, ...], others: tuple[Array, ...]
 ) -> None:
     """Squares of smaller factors would be 0 and count as certain. Means and what else is summed may
     be as small as they like: what they lose is below UNDERFLOW."""
     own = posterior.fields
-    _require_numbers((own["std"], *factors), (own["mean"], *others))
+    require_numbers((own["std"], *factors), (own["mean"], *others))
 
 
-def _require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
+def require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
     small = any(((x != 0) & (np.abs(x) < LEAST)).any() for x in factors)
     every = (*factors, *others)
     if small or not all((np.abs(x) <= MOST).all() for x in every):
@@ -292,13 +216,13 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
     """Of one row at a time."""
     chance, known, choice = arb(0), [], law.choices[row]
     sums: list[Summed] = []
-    for part in (own.part(chosen) for chosen in _parts(own, law)):
-        found, at = references(part, theta, y), _grid(part, law.cells, (0.0,))
+    for part in (own.part(chosen) for chosen in parts(own, law.cells, law.size)):
+        found, at = references(part, theta, y), grid_of(part, law.cells, (0.0,))
         alpha = slopes(part, found, at)
         a, b = reference_values(part, at, alpha)
         value, squared = corners(part, found, at, alpha, a, b)
         terms = Terms(value[0], squared[0], at.first, at.second.part(0))
-        sums = [_together([*sums, neurons(terms, choice, law.size)])]
+        sums = [together([*sums, neurons(terms, choice, law.size)])]
         if len(own.radius):
             known.append(moments(at, a, b))
     least = _constants(own, theta, y)
@@ -306,15 +230,15 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
         chosen = law.remainders[row : row + 1]
         u = remainders(own, theta, y, joined(known), chosen)
         least, chance = least + u, arb(float(chosen[0, 2]))
-    return failing(sums[0], choice, law.size, _ends(own, float(up(least[0])))) + chance
+    return failing(sums[0], choice, law.size, ends_of(own, float(up(least[0])))) + chance
 
 
-def _ends(own: Margins, least: float) -> Ends:
+def ends_of(own: Margins, least: float) -> Ends:
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
     return Ends(float(beta[0]), float(own.beta_std[0]), least)
 
 
-def _margins(
+def margins(
     form: Form, posterior: Posterior, region: Interval, rows: Array, offsets: Array
 ) -> Margins:
     hidden, last = form.hidden, form.last
@@ -348,7 +272,7 @@ def _margins(
     )
 
 
-def _grid(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
+def grid_of(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
     """With an edge at each kink of z, and at v = 0."""
     first = base_edges(counts[0])
     for kink in kinks:
