@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from bnncert import Problem, mlp
 from bnncert.evidence.laws import AnchorLaw
-from bnncert.laws.anchored import prove_by_anchors
+from bnncert.laws.anchored import fall, prove_by_anchors
 from bnncert.laws.head import head
+from bnncert.laws.upper import refute_by_laws
 from bnncert.layers import (
     ELU,
     GELU,
@@ -30,9 +32,9 @@ from bnncert.layers import (
 )
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.box import Box
-from bnncert.model.specification import class_robust, explicit_box
+from bnncert.model.specification import class_robust, explicit_box, output_interval
 from bnncert.posteriors.independent import Normal
-from scenarios import draw_many, gaussian, uniform
+from scenarios import draw_many, gaussian, uniform, vector
 
 KINDS: tuple[Activation, ...] = (
     ReLU(),
@@ -120,3 +122,54 @@ def test_never_above_the_truth(activation: Activation) -> None:
 def test_hundreds_never_above_the_truth(activation: Activation) -> None:
     for seed in range(1000, 1300):
         compared(seed, activation)
+
+
+def between(seed: int, activation: Activation) -> Problem:
+    """An output that is to stay in an interval: rows that are opposite."""
+    problem = tiny(seed, activation)
+    region = problem.specification.region
+    middle = problem.network.forward(problem.posterior.mean, region.center)[:, 0]
+    outputs = problem.specification.rows.shape[-1]
+    width = random.Random(seed).choice((0.1, 0.5, 2.0))
+    spec = output_interval(region, middle - width, middle + width, outputs=outputs)
+    return replace(problem, specification=spec)
+
+
+@pytest.mark.parametrize("activation", KINDS, ids=map(str, KINDS))
+def test_upper_bounds_are_never_below_the_truth(activation: Activation) -> None:
+    """Of rows that fail at points of their own: what both fail is counted once."""
+    apart = 0
+    for seed in range(8):
+        problem = between(seed, activation)
+        assert isinstance(problem.posterior, Normal)
+        found, true = refute_by_laws(problem, problem.posterior), share(problem, seed)
+        error = 4 * (true * (1 - true) / DRAWS).sqrt() + 8 / DRAWS
+        for i, one in enumerate(found):
+            assert one is None or one.upper >= true[i] - error[i], (seed, i)
+            other = None if one is None else one.opposite
+            apart += other is not None and other.both is not None
+    assert apart > 0
+
+
+def test_falls_are_never_more_likely_than_said() -> None:
+    """And not by saying that all are likely."""
+    generator = torch.Generator().manual_seed(0)
+    for activation in KINDS:
+        network = mlp(1, 5, 1, activation=activation)
+        posterior = Normal(
+            gaussian(network.size, generator=generator),
+            0.3 * uniform(network.size, generator=generator),
+        )
+        start, end = vector(-0.4), vector(0.3)
+        weights = draw_many(posterior, DRAWS, generator)
+        values = [network.forward(weights, x.reshape(1, 1))[:, 0, 0] for x in (start, end)]
+        fell = values[0] - values[1]
+        one, own = torch.ones(1, 1).double(), head(network, posterior)
+        for level in (0.2, 0.5, 0.8):
+            least = float(fell.quantile(level))
+            true = float((fell >= least).double().mean())
+            error = 4 * (true * (1 - true) / DRAWS) ** 0.5
+            found = fall(own, start, end, one, least).most
+            assert found >= true - error, (str(activation), level)
+        far = float(fell.mean() + 8 * fell.std())
+        assert fall(own, start, end, one, far).most < 0.1, str(activation)

@@ -68,7 +68,7 @@ def prove_by_anchors(
     anchors, count = _anchors(lower, upper), len(net.bias)
     if not anchors:
         return None
-    counts = COARSE if count >= MANY else FINE
+    counts = _counts(count)
     size = _size(count)
     each = []
     for r in range(len(rows)):
@@ -134,7 +134,8 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     row: [1, O]."""
     lower, upper = torch.minimum(start, end), torch.maximum(start, end)
     way = track(net, lower, upper, start, row, torch.zeros(1).to(row))
-    at = _field(net, way, COARSE)
+    counts = _counts(len(net.bias))
+    at = _field(net, way, counts)
     chosen = slopes(net.activation, way, at)
     found = lines(net.activation, way, at, chosen)
     (t,) = (t for t in way.ends if t)
@@ -144,12 +145,16 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     ((failure, choice),) = failures(terms, [SPARE * abs(least) - least])
     most = (failure + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
     numbers = torch.tensor([_numbers(choice)], dtype=torch.float64)
-    return Fall(min(most, 1.0), COARSE, size, numbers, ALONG, chosen.cpu())
+    return Fall(min(most, 1.0), counts, size, numbers, ALONG, chosen.cpu())
 
 
 def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
     own = grid_of(way.own, counts, net.activation.traits.kinks or (0.0,))
     return Field(own.first, cells(base_edges(ALONG).to(own.z.device), 1), own.second)
+
+
+def _counts(neurons: int) -> tuple[int, int, int, int]:
+    return COARSE if neurons >= MANY else FINE
 
 
 def _size(neurons: int) -> int:

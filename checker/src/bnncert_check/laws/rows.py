@@ -128,7 +128,9 @@ def require_form(model: Model, posterior: Posterior) -> Form:
     )
 
 
-def read_box(model: Model, posterior: Posterior, region: Region, form: Form, law: BaseLaw) -> Interval:
+def read_box(
+    model: Model, posterior: Posterior, region: Region, form: Form, law: BaseLaw
+) -> Interval:
     """A box of what the hidden layer reads: the region's own, or one that was proposed, which must
     hold the bounds of the certain layers before it."""
     if law.trunk is None:
