@@ -4,6 +4,7 @@ one rule after another count."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,23 +58,90 @@ def anchor_laws(checker: Checker) -> None:
 
 
 def _bound(checker: Checker, known: Known) -> float:
-    layers, law = checker.layers, checker.laws.anchored
-    parts = (
-        layers.Dense(1, 1, True, 0),
-        layers.Activation("PReLU", None, 1, 1, layers.parametric(np.array([known.below]))),
-        layers.Dense(1, 1, True, 2),
-    )
-    model = checker.model.Model(chain(checker, (1,), parts), (), "", "")
-    fields: dict[str, Any] = {
-        "mean": np.array(known.mean, float),
-        "std": np.array(known.std, float),
-    }
+    law = checker.laws.anchored
     lower, upper = (np.array([end]) for end in known.ends)
     region = checker.region.Region("box", lower, float((upper - lower)[0]), lower, upper)
-    choice = checker.laws.lattice.Choice(2.0**-8, -2048, known.rate, 0.0, 1e-4, 1.0)
+    choice = _lattice(checker, known.rate)
     slopes = np.full((1, 1, known.cells[0], 2), known.slope)
     anchors, spared = np.array([known.anchor]), np.array([known.spared])
     chosen = law.AnchorLaw(known.cells, 2**12, (choice,) * 3, None, 4, anchors, spared, slopes)
-    posterior = checker.model.Posterior("normal", fields)
+    model, posterior = _network(checker, known.below), _normal(checker, known.mean, known.std)
     failing = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)
     return 1 - float(failing)
+
+
+@dataclass(frozen=True)
+class Falling:
+    """v f(w x + b) falls by `least` or more from the first point to the second with probability
+    `truth`; else as above."""
+
+    what: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    truth: float
+    points: tuple[float, float]
+    least: float
+    below: float
+
+
+DRAWN = (0, 1, 0, 0)  # b alone is random
+FALLING = (
+    Falling("least", (1, 0, 1, 0), SURE, 1.0, (1.0, 0.0), 0.9, 1.0),
+    Falling("lines at the start", (1, 0, 1, 0), SURE, 1.0, (0.5, -0.5), 0.45, 0.0),
+    Falling("lines above at the start", (-1, 0, 1, 0), DRAWN, 0.3085, (0.0, 1.0), 0.5, 0.0),
+    Falling("lines below at the start", (1, 0, -1, 0), DRAWN, 0.3085, (0.0, 1.0), 1.5, 2.0),
+)
+
+
+def falls(checker: Checker) -> None:
+    for known in FALLING:
+        found = _fall(checker, known)
+        never_above(1 - found, 1 - known.truth + 1e-3, f"falls, {known.what}")
+    never_above(0.36, _opposite_rows(checker), "opposite rows that fail together")
+
+
+def _network(checker: Checker, below: float) -> Any:
+    layers = checker.layers
+    parts = (
+        layers.Dense(1, 1, True, 0),
+        layers.Activation("PReLU", None, 1, 1, layers.parametric(np.array([below]))),
+        layers.Dense(1, 1, True, 2),
+    )
+    return checker.model.Model(chain(checker, (1,), parts), (), "", "")
+
+
+def _normal(checker: Checker, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
+    fields = {"mean": np.array(mean, float), "std": np.array(std, float)}
+    return checker.model.Posterior("normal", fields)
+
+
+def _lattice(checker: Checker, rate: float) -> Any:
+    return checker.laws.lattice.Choice(2.0**-8, -2048, rate, 0.0, 1e-4, 1.0)
+
+
+def _fall(checker: Checker, known: Falling) -> float:
+    slope = 1.0 if known.what == "least" else 0.0
+    slopes = np.full((1, ROUGH[0], 2), slope)
+    law = checker.laws.anchored
+    chosen = law.Fall(ROUGH, 2**12, (_lattice(checker, 0.0),), None, 4, slopes)
+    start, end = (np.array([x]) for x in known.points)
+    model, posterior = _network(checker, known.below), _normal(checker, known.mean, known.std)
+    return float(law.fall(model, posterior, (start, end), np.ones((1, 1)), known.least, chosen))
+
+
+def _opposite_rows(checker: Checker) -> float:
+    """An upper bound of P(|w x| < 1 for |x| <= 2), .369, with w ~ N(-.6, .3²): both rows fail, at
+    either end, where w <= -.5."""
+    evidence = checker.evidence.concentration
+    slopes = np.ones((1, FINE[0], 2))
+    choice = _lattice(checker, 100.0)
+    line = checker.laws.rows.LineLaw(FINE, 2**12, (choice,), None, 5.0, slopes)
+    both = checker.laws.anchored.Fall(FINE, 2**12, (choice,), None, 4, slopes)
+    ends = np.array([2.0]), np.array([-2.0])
+    region = checker.region.Region("box", np.zeros(1), 2.0, ends[1], ends[0])
+    question = SimpleNamespace(
+        rows=np.array([[1.0], [-1.0]]), offsets=np.array([1.0, 1.0]), region=region
+    )
+    found = evidence.Refutation(ends[0], ((0, line), (1, line)), (ends[1], both))
+    posterior = _normal(checker, (-0.6, 0, 1, 0), (0.3, 0, 0, 0))
+    return float(evidence._upper(found, question, _network(checker, 1.0), posterior))

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 from flint import ctx
 
-from mutants.anchor_values import anchor_laws
+from mutants.anchor_values import anchor_laws, falls
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.brackets import radii
 from mutants.cells import maps
@@ -76,6 +76,7 @@ CHECKS = (
     laws,
     line_laws,
     anchor_laws,
+    falls,
     curve_lines,
     deep,
     forms,
@@ -84,7 +85,7 @@ CHECKS = (
 )
 # What a change of these modules is most likely to be caught by, which comes first then.
 OWN = {
-    "laws": (laws, line_laws, anchor_laws),
+    "laws": (laws, line_laws, anchor_laws, falls),
     "deep": (forms, deep),
     "tangents": (curve_lines,),
     "maps": (maps,),
