@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Problem, ball, mlp, output_interval
-from bnncert.layers import GELU, Hardtanh, PReLU, ReLU, Tanh
+from bnncert import Problem, ball, mlp, output_interval, save_posterior
+from bnncert.layers import GELU, Dense, Flatten, Hardtanh, PReLU, ReLU, Tanh
 from bnncert.model.activations import Activation
+from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
-from bnncert_check import ACCEPT
+from bnncert_check import ACCEPT, read_model
+from bnncert_check.laws.anchored import Fall, fall
+from bnncert_check.verdict import CannotCheck
 from checking import Desk
 from scenarios import gaussian, vector
+from trunks import behind
 
 UPPER = "evidence/components/0/upper"
 BOTH = f"{UPPER}/opposite/both"
@@ -97,3 +102,28 @@ def test_rows_at_points_of_their_own_may_both_fail(desk: Desk) -> None:
     assert again.verdict().code == "malformed"
     del kept["c0.opposite.point"]
     assert again.verdict().code == "upper-too-low"
+
+
+def test_falls_of_a_flattened_input_are_accepted(tmp_path: Path) -> None:
+    given = asked(Tanh())
+    flat = Network((1, 1), (Flatten(), Dense(1, 3), Tanh(), Dense(3, 1)))
+    region = ball(vector(0.4).reshape(1, 1, 1), 0.2)
+    own = Desk(
+        tmp_path,
+        replace(given, network=flat, specification=replace(given.specification, region=region)),
+    )
+    assert own.names[0] == "anchors"
+    assert "both" in own.header["evidence"]["components"][0]["upper"]["opposite"]
+    assert own.verdict().status == ACCEPT
+
+
+def test_falls_behind_a_trunk_are_refused(tmp_path: Path) -> None:
+    """Points of the input are none of what the hidden layer reads."""
+    problem, _ = behind(16)
+    save_posterior(tmp_path / "p.safetensors", problem.network, problem.posterior)
+    model = read_model(tmp_path / "p.safetensors")
+    (component,) = model.all_of(frozenset({"normal"}), "falls")
+    law = Fall((2, 1, 2, 1), 2**6, (), None, 1, np.zeros((1, 2, 2)))
+    ends = np.zeros(2), np.ones(2)
+    with pytest.raises(CannotCheck, match="reads the input"):
+        fall(model, component.posterior, ends, np.ones((1, 1)), 1.0, law)
