@@ -39,12 +39,12 @@ from bnncert.laws.rows import SPARE, Terms, failures
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
-ALONG = 12  # cells of ξ
+ALONG = 16  # cells of ξ
 SIZE, ROOM = 2**15, 2**21  # of the lattice; points of all neurons' lattices together
 WIDE = 24.0  # its window, in standard deviations
-PLACES = (0.0, 0.2, 0.5, 0.8, 1.0)  # of anchors along the side
-# q, in standard deviations of A
-SPARED = (0.0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.3)
+PLACES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)  # of anchors along the side
+# q, in hundredths of the standard deviation of A
+SPARED = (0, 1, 2, 4, 7, 10, 15, 20, 25, 30, 35, 40, 50, 60, 80, 100, 130)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def _anchored(
     factors = (at_anchor(way, at, found), *ends)
     (mean, std), *falls = (moments(way, at, factor) for factor in factors)
     mean, std = mean + float(way.own.beta[0]), math.hypot(std, float(way.own.beta_std[0]))
-    spared = tuple(share * std for share in SPARED)
+    spared = tuple(share / 100 * std for share in SPARED)
     chance = min(_below(q, mean, std) + sum(_below(-q, *fall) for fall in falls) for q in spared)
     return _Anchored(anchor[upper > lower][0], way, at, chosen, factors, spared, chance)
 
