@@ -127,8 +127,8 @@ def _lower(proof: Proof | Law | Deep) -> str:
         return "No lower bound above 0 was found."
     if isinstance(proof, AnchorLaw):
         return (
-            f"By the laws of the output rows at an anchor each and of how far they fall from there, "
-            f"all of them are positive on the whole region with probability at least "
+            f"By the laws of the output rows, each at an anchor and on the way from there, all of "
+            f"them are positive on the whole region with probability at least "
             f"{proof.bound!r}: {len(proof.numbers)} rows on lattices of {proof.size} points."
         )
     if isinstance(proof, Law):
