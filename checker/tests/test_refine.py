@@ -4,7 +4,7 @@ tampering does."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,16 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bnncert import Concentration, Network, Problem, ball, certify, class_robust, save_posterior
+from bnncert import (
+    Concentration,
+    Network,
+    Problem,
+    Results,
+    ball,
+    certify,
+    class_robust,
+    save_posterior,
+)
 from bnncert.evidence.certificate import Certificate
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
 from bnncert.posteriors import Mixture, Normal
@@ -25,15 +34,30 @@ from scenarios import correlated, gaussian, uniform
 NODES = 40
 
 
-def verdicts(
-    folder: Path, problem: Problem, nodes: int = NODES
-) -> tuple[list[Verdict], list[dict[str, Any]]]:
+def seeds(few: range, all_of_them: range) -> list[Any]:
+    """A few, some of which need trees, and the others behind -m slow."""
+    others = [seed for seed in all_of_them if seed not in few]
+    return [
+        pytest.param(few, id="few"),
+        pytest.param(others, marks=pytest.mark.slow, id="others"),
+    ]
+
+
+def verdicts(folder: Path, problem: Problem) -> tuple[list[Verdict], list[dict[str, Any]]]:
     """What the checker says of effort 2 on every input, and the trees in the certificates."""
+    return of_results(folder, problem, refined_results(problem, NODES))
+
+
+def refined_results(problem: Problem, nodes: int) -> Results:
+    return certify(problem, Concentration(effort=2, upper=True, nodes=nodes, precision=1e-5))
+
+
+def of_results(
+    folder: Path, problem: Problem, results: Results
+) -> tuple[list[Verdict], list[dict[str, Any]]]:
     save_posterior(folder / "p.safetensors", problem.network, problem.posterior)
     model, found, trees = read_model(folder / "p.safetensors"), [], []
-    for i, result in enumerate(
-        certify(problem, Concentration(effort=2, upper=True, nodes=nodes, precision=1e-5))
-    ):
+    for i, result in enumerate(results):
         if result.certificate is not None:
             result.certificate.write(folder / f"{i}.safetensors")
             found.append(check_certificate(folder / f"{i}.safetensors", model))
@@ -43,9 +67,12 @@ def verdicts(
 
 
 @pytest.mark.parametrize("sizes", [(3, 8, 3), (2, 4, 4, 2), (9, 3, 3, 3, 2)])
-def test_certificates_of_refinement_are_accepted(sizes: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("some", seeds(range(4, 8), range(16)))
+def test_certificates_of_refinement_are_accepted(
+    sizes: tuple[int, ...], some: Iterable[int], tmp_path: Path
+) -> None:
     trees = 0
-    for seed in range(16 if len(sizes) == 3 else 6):
+    for seed in some:
         found, entries = verdicts(
             tmp_path, open_problem(seed, sizes, std=[0.005, 0.02, 0.05, 0.1][seed % 4])
         )
@@ -109,7 +136,7 @@ def test_other_layers_are_accepted_too(
     layers: tuple[Any, ...], shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     trees = 0
-    for seed in range(12):
+    for seed in range(9):
         found, entries = verdicts(tmp_path, shaped(layers, shape, seed))
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         trees += len(entries)
@@ -132,16 +159,18 @@ def test_mixtures_and_correlated_posteriors_are_accepted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("some", seeds(range(4), range(8)))
 def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(
-    norm: str, tmp_path: Path
+    norm: str, some: Iterable[int], tmp_path: Path
 ) -> None:
     parts, rejected = 0, 0
-    for seed in range(8):
+    for seed in some:
         problem = regression(seed, Tanh(), [0.005, 0.1][seed % 2], norm)
-        found, _ = verdicts(tmp_path, problem, 30)
+        results = refined_results(problem, 30)
+        found, _ = of_results(tmp_path, problem, results)
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         model = read_model(tmp_path / "p.safetensors")
-        for result in certify(problem, Concentration(effort=2, nodes=30, precision=1e-5)):
+        for result in results:
             lower = (
                 result.certificate
                 and result.certificate.header["evidence"]["components"][0]["lower"]
