@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +43,7 @@ from bnncert_check.__main__ import run
 from bnncert_check.conditions import in_words, require_predicted
 from bnncert_check.maps import _shown, check_map
 from bnncert_check.model import Model
+from bnncert_check.question import said
 from bnncert_check.verdict import Rejected
 
 REGION = OperatingRegion(
@@ -424,6 +426,19 @@ def test_falsified_is_the_class_of_the_centre(predicted: Path, tmp_path: Path) -
     (said,) = (v for v in verdicts(predicted, tmp_path, change) if v.code == "result-mismatch")
     assert "not what the posterior's centre gives the middle" in said.message
     (predicted / "out" / "own.safetensors").unlink()
+
+
+def test_parts_that_are_said_twice(tmp_path: Path) -> None:
+    """Certificates leave out what they prove once: they are about the condition none the less, and
+    not about one with another part."""
+    twice = mapped(tmp_path, "(class predicted and y0 - y1 >= 0) or y1 >= 0.125")
+    found = verdicts(twice, tmp_path)
+    assert {verdict.status for verdict in found} == {ACCEPT}
+    rows, offsets = np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([-0.25, -0.5])
+    assert said(rows, offsets) == said(rows[1:] / 2, offsets[:1])
+    assert said(rows, offsets) != said(rows, -offsets)
+    assert said(rows, offsets) != said(-rows, offsets)
+    assert said(0 * rows, 0 * offsets) == {(0, 0, 0)}
 
 
 def test_no_class_where_the_condition_names_none(either: Path, tmp_path: Path) -> None:

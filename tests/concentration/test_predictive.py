@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -24,8 +25,9 @@ from bnncert import (
     mlp,
     output_interval,
 )
-from bnncert.concentration import levels
-from bnncert.concentration.functional import Functional
+from bnncert.concentration import levels, sides
+from bnncert.concentration.ascent import Climbing, climb
+from bnncert.concentration.functional import Functional, Trace
 from bnncert.concentration.moments import output_norms
 from bnncert.concentration.slopes import Chosen, evaluate, optimise, settle
 from bnncert.concentration.trace import trace
@@ -154,6 +156,44 @@ def test_rows_settle_at_least_as_high_as_they_climb() -> None:
     again = evaluate(traced, spec, {k: own.reshape(2, 3, -1) for k, own in slopes.items()})
     torch.testing.assert_close(again.value.flatten(), settled.value)
     assert torch.equal(settle(traced, spec, chosen, math.inf)[1].value, plain.value.flatten())
+
+
+def test_ascent_keeps_the_best_of_what_is_asked_for() -> None:
+    """m = x and L = x²: m - L / 10 is largest at x = 5, m / L at the least x."""
+    x = vector(2.0)
+
+    def found() -> Functional:
+        return Functional(x * 1.0, x**2)
+
+    def best(tau: Tensor | None) -> float:
+        x.copy_(vector(2.0))
+        way = Climbing(x, 1.0, lambda value: value.clamp(1.0, 9.0))
+        return float(climb(found, [way], 12, tau=tau)[0].value)
+
+    assert abs(best(vector(0.1)) - 5) < 0.5
+    assert best(None) == 1.0
+
+
+def test_thresholds_are_tried_while_narrower_intervals_may_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Noise that is nothing beside the radius gains nothing by narrower intervals; large noise
+    does."""
+    tried: list[float] = []
+
+    def noted(*arguments: Any) -> Trace:
+        tried.append(arguments[3])
+        return trace(*arguments)
+
+    monkeypatch.setattr(sides, "trace", noted)
+    generator = torch.Generator().manual_seed(4)
+    network = mlp(3, 12, 4)
+    mean = gaussian(network.size, generator=generator)
+    spec = class_robust(ball(uniform(2, 3, generator=generator), 0.05), [0, 1], 4)
+    for std, expected in ((1e-6, [5.5, 5.0]), (0.2, [5.5, 5.0, 4.5, 4.0])):
+        tried.clear()
+        decide(Problem(network, Normal(mean, torch.full_like(mean, std)), spec))
+        assert tried[:4] == expected
 
 
 def test_a_linear_mean_at_a_point_is_exact() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bnncert import certify
 from bnncert.errors import InputError
 from bnncert.model.box import Box
 from bnncert.model.network import Network, mlp
@@ -451,3 +452,39 @@ def test_clip_ranges_are_floats() -> None:
         for clip in ((0, 1), (0.0, 1.0))
     }
     assert len(digests) == 1
+
+
+def test_rows_that_say_the_same_are_said_once() -> None:
+    region = ball(torch.zeros(2, 1).double(), 0.5)
+
+    def kept(rows: list[list[float]], offsets: list[float]) -> list[list[float]]:
+        """Of the second of two inputs; the first has nothing but zeros."""
+        zeros = [[0.0] * len(rows[0])] * len(rows)
+        matrix = torch.tensor([zeros, rows], dtype=torch.float64)
+        ends = torch.tensor([[0.0] * len(rows), offsets], dtype=torch.float64)
+        found = Specification(region, matrix, ends).distinct()
+        assert len(found) == 2
+        return found.rows[1].tolist()
+
+    assert kept([[1.0, 3.0], [2.0, 6.0], [1.0, 3.0]], [1.0, 2.0, 1.0]) == [[1.0, 3.0]]
+    for other in ([-1.0, -3.0], [3.0, 9.0], [1.0, 0.0], [math.nextafter(1, 2), 3.0]):
+        assert kept([[1.0, 3.0], other], [1.0, 1.0]) == [[1.0, 3.0], other]
+    assert kept([[1.0, 3.0], [1.0, 3.0]], [1.0, 1.5]) == [[1.0, 3.0], [1.0, 3.0]]
+    # What a product loses to underflow is not the same.
+    small, large = [2.0**-1074, 1.0], [0.0, 2.0**-600]
+    assert kept([small, large], [0.0, 0.0]) == [small, large]
+
+
+def test_rows_that_repeat_in_some_inputs_alone_are_kept() -> None:
+    matrix = torch.tensor([[[1.0], [2.0]], [[1.0], [3.0]]]).double()
+    spec = Specification(ball(torch.zeros(2, 1).double(), 0.5), matrix, torch.zeros(2, 2).double())
+    assert spec.distinct() is spec
+
+
+def test_a_row_that_is_written_three_times_fails_once() -> None:
+    region = point(1.0)
+    matrix = torch.tensor([[[1.0], [2.0], [1.0]]]).double()
+    spec = Specification(region, matrix, vector(1.0, 2.0, 1.0).unsqueeze(0))
+    posterior = Normal(vector(0.0, 0.0), vector(1.0, 0.0))
+    (found,) = certify(Problem(mlp(1, 1), posterior, spec))
+    assert 0.8413 < found.lower <= 0.8413447461

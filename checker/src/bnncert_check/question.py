@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,16 @@ class Question:
         every = len({*rivals}) == self.rows.shape[1] - 1
         others = "every other" if every else ", ".join(map(str, sorted({*rivals})))
         return f"class {label} before {others}"
+
+
+def said(rows: Array, offsets: Array) -> set[tuple[Fraction, ...]]:
+    """Rows with their offsets, each up to a positive factor, in no order: row·y + offset > 0."""
+    found = set()
+    for row, offset in zip(rows.tolist(), offsets.tolist(), strict=True):
+        values = [Fraction(value) for value in (*row, offset)]
+        largest = max(map(abs, values)) or Fraction(1)
+        found.add(tuple(value / largest for value in values))
+    return found
 
 
 def read_question(header: dict[str, Any], tensors: Tensors, model: Model) -> Question:

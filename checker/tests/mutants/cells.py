@@ -144,6 +144,10 @@ FALSE: dict[str, tuple[Said, list[Said]]] = {
     ),
     "a point outside": (shares(0, 1), [BROKEN, SAFE | REFUTED | {"above": by("class 0 at 0")}]),
     "other rows below": ({}, [BROKEN, SAFE | {"below": ["right, 3 more"]}]),
+    "opposite rows above": (
+        shares(0, 1),
+        [BROKEN, SAFE | REFUTED | {"above": by("right, class 1")}],
+    ),
     "other rows above": ({}, [BROKEN | {"above": by("left, 1 less")}, SAFE]),
     "a ball": ({}, [BROKEN | {"above": by("left, a ball"), "upper": 0.05}, SAFE]),
     "a softmax": (

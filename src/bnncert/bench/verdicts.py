@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bnncert.bench.suite import Instance, read_instance
 
@@ -54,6 +52,8 @@ def verdict_on(certificate: Path, instance: Path, digest: str) -> Verdict:
 
 def _another_question(stated: Question, asked: Instance) -> str:
     """What tells the question that was checked from the instance's, if anything does."""
+    from bnncert_check.question import said
+
     if stated.region.norm != "box":
         return "the certificate's region is no box"
     for name in ("lower", "upper"):
@@ -61,18 +61,6 @@ def _another_question(stated: Question, asked: Instance) -> str:
         if not np.array_equal(end.reshape(-1), np.array(asked.fields[name], dtype=np.float64)):
             return f"the certificate's box has another {name} end"
     rows, offsets = (np.array(asked.fields[name], dtype=np.float64) for name in ("rows", "offsets"))
-    if _conditions(stated.rows, stated.offsets) != _conditions(rows, offsets):
+    if said(stated.rows, stated.offsets) != said(rows, offsets):
         return "the certificate's output rows are others"
     return ""
-
-
-def _conditions(
-    rows: NDArray[np.float64], offsets: NDArray[np.float64]
-) -> set[tuple[Fraction, ...]]:
-    """Rows with their offsets, each up to a positive factor, in no order."""
-    found = set()
-    for row, offset in zip(rows.tolist(), offsets.tolist(), strict=True):
-        values = [Fraction(value) for value in (*row, offset)]
-        largest = max(map(abs, values)) or Fraction(1)
-        found.add(tuple(value / largest for value in values))
-    return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -86,6 +87,32 @@ def takes_question(
     return decorate
 
 
+def takes(**groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A command whose parameters of these names are made from the options that dataclasses list,
+    which come before its own."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        listed = {name: _listed(group) for name, group in groups.items()}
+
+        @wraps(function)
+        def command(**values: Any) -> Any:
+            made = {
+                name: group(**{each.name: values.pop(each.name) for each in listed[name]})
+                for name, group in groups.items()
+            }
+            return function(**made, **values)
+
+        return _signed(command, [*chain(*listed.values()), *_own(function, groups)])
+
+    return decorate
+
+
+def _listed(group: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    fields = dataclasses.fields(group)
+    return [_keyword(field.name, hints[field.name], field.default) for field in fields]
+
+
 def takes_method(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command whose parameter `options` holds the options of methods that were given."""
     parameters = []
@@ -162,12 +189,6 @@ def _with(
     make: Callable[[dict[str, Any]], Any],
 ) -> Callable[..., Any]:
     """The function with the added parameters in the place of one, which is made from them."""
-    hints = inspect.get_annotations(function, eval_str=True)
-    own = [
-        parameter.replace(annotation=hints[key], kind=inspect.Parameter.KEYWORD_ONLY)
-        for key, parameter in inspect.signature(function).parameters.items()
-        if key != name
-    ]
     names = {parameter.name for parameter in added}
 
     @wraps(function)
@@ -176,8 +197,22 @@ def _with(
         rest = {key: value for key, value in values.items() if key not in names}
         return function(**rest, **{name: made})
 
-    del command.__wrapped__  # or signatures would be read from there
-    parameters = [*own, *added]
+    return _signed(command, [*_own(function, (name,)), *added])
+
+
+def _own(function: Callable[..., Any], others: Collection[str]) -> list[inspect.Parameter]:
+    """The function's parameters but for the others, each as an option."""
+    hints = inspect.get_annotations(function, eval_str=True)
+    return [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in others
+    ]
+
+
+def _signed(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The wrapper with a signature of its own, which is what the command line is made from."""
+    del command.__wrapped__  # type: ignore[attr-defined]  # or signatures would be read from there
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command

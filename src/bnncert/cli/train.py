@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bnncert.cli.options import Device, Seed, device_named
+from bnncert.cli.options import Device, Seed, device_named, takes
+from bnncert.cli.training import Architecture, Certifiable, Learned, Settings
 from bnncert.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,120 +36,12 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
+@takes(learned=Learned, shape=Architecture, settings=Settings, robust=Certifiable)
 def train(
-    data: Annotated[
-        str,
-        typer.Option(
-            help="Data set: digits, advisory, diabetes, boston, mnist, fashion-mnist, cifar10; or "
-            "an .npz with x and y or a .csv, whose last tenth is kept out for the scores (shuffle "
-            "a sorted one)."
-        ),
-    ] = "digits",
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="classification, or regression: columns are standardised, and the posterior keeps "
-            "by what.",
-            show_default="regression with --noise-std or --targets",
-        ),
-    ] = None,
-    targets: Annotated[
-        str | None,
-        typer.Option(
-            help="Regression from a .csv: the columns to predict, as price or a,b.",
-            show_default="the last",
-        ),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(help="mlp; cnn or residual for images.", show_default="mlp"),
-    ] = None,
-    hidden: Annotated[
-        str | None,
-        typer.Option(
-            help="Widths of the hidden dense layers, as 128 or 50,50.",
-            show_default="128; 64 after convolutions",
-        ),
-    ] = None,
-    convolutions: Annotated[
-        str | None,
-        typer.Option(
-            help="Channels of the convolutions, /2 where one halves the image. residual: one block "
-            "for each after the first.",
-            show_default="cnn: 24/2,24,48/2,48,16/2; residual: 16/2,16,32/2",
-        ),
-    ] = None,
-    begin: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="A posterior to start from, of independent normal weights.",
-            dir_okay=False,
-        ),
-    ] = None,
-    bayesian: Annotated[
-        str,
-        typer.Option(help="Random weights: all, those of dense layers, of the last layer, none."),
-    ] = "all",
-    epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 30,
-    batch_size: Annotated[int, typer.Option(help="Examples a gradient step.")] = 128,
-    learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
-    schedule: Annotated[
-        str, typer.Option(help="Of the learning rate: constant, or cosine down to 0.")
-    ] = "constant",
-    kl_weight: Annotated[
-        float, typer.Option(help="1 is the full evidence lower bound; less is narrower.")
-    ] = 0.01,
-    prior: Annotated[
-        str, typer.Option(help="fixed, or fan-in: narrower by the root of a weight's fan-in.")
-    ] = "fixed",
-    prior_std: Annotated[
-        float, typer.Option(help="Standard deviation of the prior N(0, s²).")
-    ] = 1.0,
-    initial_std: Annotated[
-        float, typer.Option(help="Standard deviation every weight starts with.")
-    ] = 0.05,
-    weight_decay: Annotated[float, typer.Option(help="Of the weights that are not random.")] = 1e-4,
-    augment: Annotated[bool, typer.Option("--augment", help="Mirror and move the images.")] = False,
-    normalise: Annotated[
-        bool, typer.Option("--normalise", help="Batch normalisation, folded into the weights.")
-    ] = False,
-    noise_std: Annotated[
-        float | None,
-        typer.Option(
-            help="Regression: standard deviation of the targets' noise, in those of the targets.",
-            show_default="what a straight line leaves",
-        ),
-    ] = None,
-    robust: Annotated[
-        float | None, typer.Option(help="Train for a certificate at this radius ε.")
-    ] = None,
-    kappa: Annotated[
-        float | None,
-        typer.Option(
-            help="--robust: weight of the certified part of the loss.", show_default="0.5"
-        ),
-    ] = None,
-    t: Annotated[
-        float | None,
-        typer.Option(
-            help="--robust: threshold of the hidden intervals.",
-            show_default="from the number of neurons",
-        ),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(
-            help="--robust: standard deviations that a margin is lowered by.", show_default="3.5"
-        ),
-    ] = None,
-    attack: Annotated[
-        int | None,
-        typer.Option(
-            help="--robust: steps of the attack that drawn networks learn under.",
-            show_default="none",
-        ),
-    ] = None,
+    learned: Learned,
+    shape: Architecture,
+    settings: Settings,
+    robust: Certifiable,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="Where to write the posterior.")] = Path(
@@ -161,45 +55,44 @@ def train(
     What `score` says of the posterior is printed, and is in the file.
     An interrupted training goes on after its last whole epoch when the same command is given again.
     """
-    from bnncert.data import inputs_for, standardisation_of
-    from bnncert.model.standardisation import Standardisation
+    from bnncert.data import inputs_for
     from bnncert.train import BayesByBackprop
     from bnncert.zoo.recipes import Recipe
 
-    started = None if begin is None else _posterior(begin, bayesian)
+    started = None if shape.begin is None else _posterior(shape.begin, settings.bayesian)
     known = None if started is None else started[0].standardisation
-    named = _targets(targets, data)
-    examples = inputs_for(known, data, targets=named)
-    if _is_regression(task, noise_std, named) and noise_std is None:
-        seen = inputs_for(known, data, "train", named)
-        columns = standardisation_of(seen) if started is None else known
-        noise_std = _noise(seen, columns or Standardisation())
-    training = BayesByBackprop(
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        prior=prior,
-        prior_std=prior_std,
-        kl_weight=kl_weight,
-        initial_std=initial_std,
-        seed=seed,
-        bayesian=bayesian,
-        schedule=schedule,
-        augment=augment,
-        weight_decay=weight_decay,
-        normalise=normalise,
-        noise_std=noise_std,
-        robust=_robust(robust, examples, {"kappa": kappa, "t": t, "tau": tau, "attack": attack}),
-    )
+    named = _targets(learned.targets, learned.data)
+    examples = inputs_for(known, learned.data, targets=named)
+    if _is_regression(learned.task, settings.noise_std, named):
+        settings = _with_noise(settings, learned.data, named, started)
+    training = BayesByBackprop(**vars(settings), seed=seed, robust=_robust(robust, examples))
     if started is None:
-        own = _architecture(network or "mlp", hidden, convolutions, examples, noise_std is None)
-        fit(Recipe(own, data, training, targets=named), out, device)
-        return
-    if network or hidden or convolutions:
+        network, begin = _network(shape, examples, settings.noise_std is None), None
+    elif shape.network or shape.hidden or shape.convolutions:
         raise InputError(
             "--from brings its architecture; leave --network, --hidden and --convolutions out"
         )
-    fit(Recipe(started[0], data, training, targets=named), out, device, started[1])
+    else:
+        network, begin = started
+    fit(Recipe(network, learned.data, training, targets=named), out, device, begin)
+
+
+def _with_noise(
+    settings: Settings,
+    data: str,
+    targets: tuple[str, ...],
+    started: tuple[Network, Normal] | None,
+) -> Settings:
+    """With the noise of a regression's targets, estimated from the training set unless given."""
+    from bnncert.data import inputs_for, standardisation_of
+    from bnncert.model.standardisation import Standardisation
+
+    if settings.noise_std is not None:
+        return settings
+    known = None if started is None else started[0].standardisation
+    seen = inputs_for(known, data, "train", targets)
+    columns = standardisation_of(seen) if started is None else known
+    return replace(settings, noise_std=_noise(seen, columns or Standardisation()))
 
 
 def _is_regression(task: str | None, noise_std: float | None, targets: Sequence[str]) -> bool:
@@ -244,13 +137,12 @@ def posterior_path(out: Path) -> None:
         raise InputError(f"--out {str(out)!r} must be a .safetensors file in a folder that exists")
 
 
-def _robust(
-    eps: float | None, examples: Dataset, options: dict[str, float | None]
-) -> Robust | None:
+def _robust(asked: Certifiable, examples: Dataset) -> Robust | None:
     """What --robust asks for; its options are for nothing else."""
     from bnncert.train import Robust
 
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: own for name, own in vars(asked).items() if own is not None}
+    eps = given.pop("robust", None)
     if eps is None:
         if given:
             names = ", ".join(f"--{name}" for name in given)
@@ -259,44 +151,46 @@ def _robust(
     return Robust(eps, clip=(0.0, 1.0) if examples.image else None, **given)
 
 
-def _architecture(
-    name: str,
-    hidden: str | None,
-    convolutions: str | None,
-    examples: Dataset,
-    classes: bool,
-) -> Network:
+def _network(asked: Architecture, examples: Dataset, classes: bool) -> Network:
     """The network asked for, of the data set's sizes."""
-    from bnncert.ask import labels_of
     from bnncert.model.network import cnn, mlp, residual
     from bnncert.question import whole_numbers
 
+    name = asked.network or "mlp"
     images = {"cnn": cnn, "residual": residual}
     if name != "mlp" and name not in images:
         raise InputError(f"network {name!r} is not known; choose mlp, cnn or residual")
+    outputs = _outputs(examples, classes)
+    widths = None if asked.hidden is None else whole_numbers(asked.hidden, "--hidden")
     shape = tuple(examples.x.shape[1:])
-    labels = labels_of(examples, [*range(len(examples.x))])
-    outputs = 1 if labels.dim() == 1 else labels.shape[1]
-    if classes:
-        if labels.is_floating_point():
-            raise InputError(f"targets of {examples.name!r} are no classes; give --task regression")
-        outputs = int(labels.max()) + 1
-        if outputs > MOST_CLASSES:
-            raise InputError(
-                f"{examples.name!r} has a label {outputs - 1}; "
-                f"number classes from 0 to at most {MOST_CLASSES - 1}"
-            )
-    widths = None if hidden is None else whole_numbers(hidden, "--hidden")
     if name == "mlp":
-        if convolutions is not None:
+        if asked.convolutions is not None:
             raise InputError("--convolutions are for --network cnn or residual")
         return mlp(math.prod(shape), *(widths or (128,)), outputs)
     options: dict[str, Any] = {}
     if widths is not None:
         options["hidden"] = widths
-    if convolutions is not None:
-        options["convolutions"] = _convolutions(convolutions)
+    if asked.convolutions is not None:
+        options["convolutions"] = _convolutions(asked.convolutions)
     return images[name]((1, *shape) if len(shape) == 2 else shape, outputs, **options)
+
+
+def _outputs(examples: Dataset, classes: bool) -> int:
+    """As many as there are classes, or numbers of a target."""
+    from bnncert.ask import labels_of
+
+    labels = labels_of(examples, [*range(len(examples.x))])
+    if not classes:
+        return 1 if labels.dim() == 1 else labels.shape[1]
+    if labels.is_floating_point():
+        raise InputError(f"targets of {examples.name!r} are no classes; give --task regression")
+    count = int(labels.max()) + 1
+    if count > MOST_CLASSES:
+        raise InputError(
+            f"{examples.name!r} has a label {count - 1}; "
+            f"number classes from 0 to at most {MOST_CLASSES - 1}"
+        )
+    return count
 
 
 def _convolutions(text: str) -> list[tuple[int, int]]:

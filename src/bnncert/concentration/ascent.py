@@ -2,9 +2,9 @@
 
 The best of all iterates is kept.
 
-Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed: maximising m / L itself would reward a
-large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et al., Beta-CROWN (NeurIPS
-2021).
+Adam climbs m - τL with τ = clip(m / L, 0.5, 6) held fixed, unless a τ is asked for: maximising
+m / L itself would reward a large L while m < 0. Xu et al., Fast and Complete (ICLR 2021); Wang et
+al., Beta-CROWN (NeurIPS 2021).
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ def climb(
     climbing: Sequence[Climbing],
     iterates: int,
     observe: Callable[[int], None] | None = None,
+    tau: Tensor | None = None,
 ) -> tuple[Functional, list[Tensor]]:
     """The best functional per row over so many iterates, and the tensors that gave it.
 
     found: the functional of the tensors as they are; they are changed in place. observe: called
-    with the number of every iterate, after its functional was found.
+    with the number of every iterate, after its functional was found. tau: where m - τL counts, and
+    not how far m is above 0 in parts of L.
     """
     if not climbing:
         return found(), []
@@ -55,9 +57,9 @@ def climb(
             if slope is not None:
                 _step(part, own, slope, iterate)
             part.value.copy_(part.project(part.value))
-        now, slopes = _with_gradient(found, climbing, last=iterate + 1 == iterates)
+        now, slopes = _with_gradient(found, climbing, last=iterate + 1 == iterates, tau=tau)
         best = _nothing(now) if best is None else best
-        better = score(now) > score(best)
+        better = _worth(now, tau) > _worth(best, tau)
         best = _where(better, now, best)
         for k, part in enumerate(climbing):
             wide = better if better.dim() == part.value.dim() else better.unsqueeze(-1)
@@ -88,7 +90,7 @@ def _step(part: Climbing, moments: _Moments, slope: Tensor, count: int) -> None:
 
 
 def _with_gradient(
-    found: Callable[[], Functional], climbing: Sequence[Climbing], last: bool
+    found: Callable[[], Functional], climbing: Sequence[Climbing], last: bool, tau: Tensor | None
 ) -> tuple[Functional, Sequence[Tensor | None]]:
     """The functional of the tensors as they are, with slopes if there is a step to come; None of
     what does not matter."""
@@ -98,12 +100,17 @@ def _with_gradient(
         for part in climbing:
             part.value.requires_grad_()
         now = found()
-        tau = (now.value / now.lipschitz).detach().nan_to_num(LEAST).clamp(LEAST, MOST)
+        if tau is None:
+            tau = (now.value / now.lipschitz).detach().nan_to_num(LEAST).clamp(LEAST, MOST)
         loss = (tau * now.lipschitz - now.value).sum()
         slopes = torch.autograd.grad(loss, [part.value for part in climbing], allow_unused=True)
     for part in climbing:
         part.value.requires_grad_(False)
     return Functional(now.value.detach(), now.lipschitz.detach()), slopes
+
+
+def _worth(rows: Functional, tau: Tensor | None) -> Tensor:
+    return score(rows) if tau is None else rows.value - tau * rows.lipschitz
 
 
 def _nothing(like: Functional) -> Functional:

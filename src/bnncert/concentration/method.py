@@ -164,18 +164,26 @@ class Concentration:
         """The laws of rows where noise decides and they may help."""
         enough = 1 - OPEN[self.effort] if self.at_least is None else self.at_least + ALLOWANCE
         box = read_of(problem.network, known.traced.boxes)
+        worth = worthwhile(problem, posterior, box)
+        left = [
+            i
+            for i, one in enumerate(found)
+            if worth[i] and one.proof.bound < enough and not one.interrupted
+        ]
         better = list(found)
-        for i, one in enumerate(found):
-            part, left = problem[i : i + 1], one.proof.bound < enough and not one.interrupted
-            if left and worthwhile(part, posterior, box[i : i + 1]) == [True]:
-                (law,) = prove_laws(part, posterior)
+        if left:
+            part = problem[torch.tensor(left, device=problem.specification.rows.device)]
+            for i, law in zip(left, prove_laws(part, posterior), strict=True):
+                one = found[i]
                 proof = law if law.bound > one.proof.bound + SETTLED else one.proof
-                one = replace(one, proof=proof, calls=one.calls + 1)
-            if self.upper:
-                (refutation,) = refute_by_laws(part, posterior)
-                one = replace(one, refutation=_lower(one.refutation, refutation))
-            better[i] = one
-        return better
+                better[i] = replace(one, proof=proof, calls=one.calls + 1)
+        if not self.upper:
+            return better
+        refutations = refute_by_laws(problem, posterior)
+        return [
+            replace(one, refutation=_lower(one.refutation, other))
+            for one, other in zip(better, refutations, strict=True)
+        ]
 
     def _search(self, problem: Problem, posterior: Gaussian, known: Prefix) -> Refined:
         """Branch and bound, so many inputs at once.

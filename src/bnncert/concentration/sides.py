@@ -1,7 +1,7 @@
 """Both sides of a mean from one trace: rows and their negatives on the same hidden intervals.
 
-Thresholds are tried from the largest down as long as one side is no worse. Then the rows that
-promise a noticeable gain climb, and no others.
+Thresholds are tried from the largest down as long as narrower intervals may give one side more than
+their charge takes. Then the rows that promise a noticeable gain climb, and no others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from bnncert.evidence.concentration import Proof
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification
 from bnncert.numerics.batching import in_batches
+from bnncert.numerics.tails import normal_tail
 from bnncert.posteriors.gaussian import Gaussian
 
 # From the charge, the rows' functionals and the inputs' numbers: lower bounds [B, q], of which the
 # first decides.
 Score: TypeAlias = Callable[[Tensor, Functional, Tensor], Tensor]
+HOPE = 2.0  # times what a step between thresholds gave, that the next one is trusted with
 MOST = 0.1  # by which slopes raise a margin, if that is worth trying: nearly always less
 Proved: TypeAlias = tuple[list[Proof], Tensor]  # of every input the best, and its bounds [B, q]
 
@@ -204,6 +206,7 @@ def _thresholds(
     going = torch.arange(len(problem), device=names.device)
     walked: list[_Walked] = []
     best: list[_Best] = []
+    before: list[Functional] = []
     for place, t in enumerate(asked.thresholds):
         region = spec.region[going]
         traced = trace(problem.network, asked.posterior, region, t, asked.known[going])
@@ -215,17 +218,44 @@ def _thresholds(
         found = list(zip(rows, values, strict=True))
         if place == 0:
             best = [_Best(torch.zeros_like(going), *own) for own in found]
-            no_worse = torch.ones_like(going, dtype=torch.bool)
         else:
-            before = [own.values[going, 0] for own in best]
-            no_worse = torch.stack(
-                [now[:, 0] >= own for now, own in zip(values, before, strict=True)]
-            ).any(0)
             best = [own.better(going, place, *now) for own, now in zip(best, found, strict=True)]
-        going = going[no_worse & _is_open(best, asked)[going]]
+        staying = _is_open(best, asked)[going]
+        after = asked.thresholds[place + 1 : place + 2]
+        if before and after:
+            charges = traced.charge, traced.charge * _growth(t, *after)
+            staying &= _is_hopeful(aims, charges, before, rows, names[going])
+        going = going[staying]
         if len(going) == 0:
             break
+        before = [own[staying] for own in rows]
     return walked, best
+
+
+def _growth(t: float, after: float) -> float:
+    """Of the charge, from one threshold to the next."""
+    now, then = normal_tail(torch.tensor([t, after], dtype=torch.float64)).tolist()
+    return float(then / now)
+
+
+def _is_hopeful(
+    aims: Sequence[Aim],
+    charges: tuple[Tensor, Tensor],
+    before: Sequence[Functional],
+    rows: Sequence[Functional],
+    names: Tensor,
+) -> Tensor:
+    """Whether the next threshold may give more to a side than its charge takes [B]: by what
+    narrower intervals gave to the rows in this step, at one charge."""
+    now, then = charges
+    found = []
+    for aim, old, new in zip(aims, before, rows, strict=True):
+        narrower, wider, charged = (
+            aim.score(charge, own, names)[:, 0]
+            for charge, own in ((now, new), (now, old), (then, new))
+        )
+        found.append(HOPE * (narrower - wider) >= narrower - charged)
+    return torch.stack(found).any(0)
 
 
 def _is_open(best: Sequence[_Best], asked: Asked) -> Tensor:

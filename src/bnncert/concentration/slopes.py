@@ -30,6 +30,7 @@ from bnncert.concentration.tails import row_failures
 from bnncert.model.specification import Specification
 
 ITERATES = 21
+LAST_ITERATES = 10  # of rows that come from the way of Frank and Wolfe, near their best
 RATE = 0.1
 STEPS = 8  # of Frank and Wolfe's, at most
 
@@ -53,16 +54,9 @@ def optimise(traced: Trace, spec: Specification) -> tuple[dict[int, Tensor], Fun
 
     Of all iterates each row keeps its best.
     """
-    climbing = {
-        k: Climbing(choice.slopes, RATE, choice.project)
-        for k, choice in _choices(traced, spec).items()
-    }
-
-    def found() -> Functional:
-        return evaluate(traced, spec, {k: part.value for k, part in climbing.items()})
-
-    best, kept = climb(found, list(climbing.values()), ITERATES)
-    return dict(zip(climbing, kept, strict=True)), best
+    choices = _choices(traced, spec)
+    plain = {k: choice.slopes for k, choice in choices.items()}
+    return _climbed(traced, spec, choices, plain, ITERATES)
 
 
 def settle(
@@ -73,7 +67,8 @@ def settle(
 
     The way of Frank and Wolfe (1956): towards the best ends of all slopes, by 2 / (k + 2) of the
     way. What the gradient promises there is what can be gained at all if the functional is concave
-    in the slopes, as it is with one hidden layer. Rows that still promise something climb.
+    in the slopes, as it is with one hidden layer. Rows that still promise something climb on from
+    their best.
     """
     lines = _choices(traced, spec)
     best = _Kept(
@@ -99,11 +94,32 @@ def settle(
         moving = moving[going]
     if len(moving):  # the way goes to and fro
         now = chosen[moving]
-        climbed, rows = optimise(traced[now.input], spec.row(now.input, now.row))
+        part, alone = traced[now.input], spec.row(now.input, now.row)
+        begin = {k: own[moving].unsqueeze(1) for k, own in best.slopes.items()}
+        tau = now.tau.unsqueeze(1)
+        climbed, rows = _climbed(part, alone, _choices(part, alone), begin, LAST_ITERATES, tau)
         found = Functional(rows.value[:, 0], rows.lipschitz[:, 0])
         flat = {k: own[:, 0] for k, own in climbed.items()}
         best = best.better(moving, now.tau, _Kept(flat, found))
     return best.slopes, best.rows
+
+
+def _climbed(
+    traced: Trace,
+    spec: Specification,
+    choices: Mapping[int, _Choice],
+    begin: Mapping[int, Tensor],
+    iterates: int,
+    tau: Tensor | None = None,
+) -> tuple[dict[int, Tensor], Functional]:
+    """The best of so many iterates from the given slopes on."""
+    climbing = {k: Climbing(begin[k], RATE, choice.project) for k, choice in choices.items()}
+
+    def found() -> Functional:
+        return evaluate(traced, spec, {k: part.value for k, part in climbing.items()})
+
+    best, kept = climb(found, list(climbing.values()), iterates, tau=tau)
+    return dict(zip(climbing, kept, strict=True)), best
 
 
 @dataclass(frozen=True, eq=False)

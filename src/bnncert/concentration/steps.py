@@ -117,14 +117,19 @@ class NoisyLinear:
     def underflow(self) -> Tensor:
         """What underflow may hide of a standard deviation [B, 1], at most: where anything is
         random, L is not 0."""
-        return SMALLEST * (1 + self.h.magnitude.flatten(1).sum(-1, keepdim=True))
+        return SMALLEST * self._read
+
+    @cached_property
+    def _read(self) -> Tensor:
+        """1 + Σ_j max|h_j| [B, 1], which numbers too small for a float meet."""
+        return 1 + self.h.magnitude.flatten(1).sum(-1, keepdim=True)
 
     def pull(self, rows: Tensor, tally: Tally) -> tuple[tuple[Tensor, ...], Tally]:
         """A (W h + b) = (A μ) h + A μ_b + noise: the rows before, and the tally with the noise."""
         flat = rows.flatten(2)
         value = tally.value - 4 * gamma(self.terms) * dot(flat.abs(), self.size)
         # underflow, which meets |h|
-        value = value - TINY * (1 + self.h.magnitude.flatten(1).sum(-1, keepdim=True))
+        value = value - TINY * self._read
         if self.bias is not None:
             value = value + flat @ self.bias
         tally = replace(tally, value=value)
@@ -288,6 +293,8 @@ class NoisyLinear:
 
     def _back(self, std: Tensor) -> Tensor:
         """Of coefficients on what the layer reads, those on the input itself."""
+        if not self.way:
+            return std
         rows = std.reshape(*std.shape[:2], *self.shape)
         for part in self.way:
             rows = part.pull(rows)

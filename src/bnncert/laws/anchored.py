@@ -34,8 +34,7 @@ from bnncert.laws.anchors import (
 from bnncert.laws.cells import OUTSIDE, base_edges, cells
 from bnncert.laws.corners import grid_of
 from bnncert.laws.head import LEAST, Head
-from bnncert.laws.lattice import Choice
-from bnncert.laws.rows import SPARE, Terms, failures
+from bnncert.laws.rows import SPARE, failures
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
@@ -81,7 +80,7 @@ def prove_by_anchors(
         max(0.0, 1 - failing * (1 + SPARE)),
         counts,
         size,
-        torch.tensor([own.numbers for own in proved], dtype=torch.float64),
+        torch.stack([own.numbers for own in proved]),
         ALONG,
         torch.stack([one.anchor for one in each]).cpu(),
         torch.tensor([own.spared for own in proved], dtype=torch.float64),
@@ -141,10 +140,9 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     (t,) = (t for t in way.ends if t)
     factor = fallen(way, at, found, t, levels(net.activation, way, at, found))
     size = _size(len(net.bias))
-    terms = Terms(products(way, at, factor), 0.0, 0.0, size, WIDE, floored=True)
-    ((failure, choice),) = failures(terms, [SPARE * abs(least) - least])
-    most = (failure + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
-    numbers = torch.tensor([_numbers(choice)], dtype=torch.float64)
+    reach = torch.tensor([SPARE * abs(least) - least]).to(way.weight)
+    failure, numbers = failures(products(way, at, factor), (0.0, 0.0), reach, size, WIDE)
+    most = (float(failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
     return Fall(min(most, 1.0), counts, size, numbers, ALONG, chosen.cpu())
 
 
@@ -165,30 +163,23 @@ def _size(neurons: int) -> int:
 
 @dataclass(frozen=True)
 class _Proved:
-    """A row's failure, q, and what gave them at the anchor and to both ends."""
+    """A row's failure, q, and the numbers [3, 6] that gave them at the anchor and to both ends."""
 
     failure: float
     spared: float
-    numbers: list[tuple[float, ...]]
+    numbers: Tensor
 
 
 def _proved(one: _Anchored, size: int) -> _Proved:
     """With the q that is best."""
-    beta, std = float(one.way.own.beta[0]), float(one.way.own.beta_std[0])
-    found = []
-    for k, factor in enumerate(one.factors):
-        atoms = products(one.way, one.at, factor)
-        terms = Terms(atoms, *((0.0, 0.0) if k else (beta, std)), size, WIDE, floored=True)
-        found.append(failures(terms, [-q if k else q for q in one.spared]))
-    totals = [math.fsum(failure for failure, _ in each) for each in zip(*found, strict=True)]
-    best = min(range(len(totals)), key=totals.__getitem__)
-    choices = iter(choice for _, choice in (each[best] for each in found))
-    at_anchor = next(choices)
-    ends = (next(choices) if t else at_anchor for t in one.way.ends)
-    numbers = [_numbers(choice) for choice in (at_anchor, *ends)]
-    return _Proved(totals[best], one.spared[best], numbers)
-
-
-def _numbers(choice: Choice) -> tuple[float, ...]:
-    own = choice
-    return own.step, float(own.low), own.rate, own.curb, own.noise, own.tilt
+    beta = float(one.way.own.beta[0]), float(one.way.own.beta_std[0])
+    q = torch.tensor(one.spared).to(one.way.weight)
+    first, *others = (products(one.way, one.at, factor) for factor in one.factors)
+    found = [failures(first, beta, q, size, WIDE)]
+    found += [failures(atoms, (0.0, 0.0), -q, size, WIDE) for atoms in others]
+    total = torch.stack([failure for failure, _ in found]).sum(0)
+    best = int(total.argmin())
+    here, *there = (numbers[best] for _, numbers in found)
+    ends = iter(there)
+    every = torch.stack([here, *(next(ends) if t else here for t in one.way.ends)])
+    return _Proved(float(total[best]), one.spared[best], every)

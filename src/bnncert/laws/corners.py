@@ -23,6 +23,7 @@ from torch import Tensor
 
 from bnncert.laws.cells import REACH, Cells, base_edges, cells, with_edge
 from bnncert.laws.head import UNDERFLOW, Margins
+from bnncert.numerics.products import dot
 from bnncert.numerics.tails import expected_magnitude
 
 SQUARE, FLOOR = 1.06, 0.56  # of the lemmas: E|max(b, b*) h + y| by squares of b and y
@@ -33,7 +34,7 @@ SAME = 2.0**-30  # relative: losses that differ by less count as equal
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """θ and y⁰ [R, J] of the moving inputs, and what they make of every neuron [R, n]."""
+    """θ and y⁰ [..., R, J] of the moving inputs, and what they make of every neuron [..., R, n]."""
 
     theta: Tensor
     y: Tensor
@@ -44,38 +45,35 @@ class References:
     along_kappa: Tensor  # δ̄·κ
     along_size: Tensor  # |δ̄|·(|W̄| + |κ|τ), for roundings
 
-    @property
-    def count(self) -> int:
-        return len(self.theta)
-
 
 def references(rows: Margins, theta: Tensor, y: Tensor) -> References:
-    share = rows.radius / theta
+    radius = rows.radius.unsqueeze(-2)
+    share = radius / theta
     floor = 2 * FLOOR * theta
     delta = SQUARE * share * y
     return References(
         theta,
         y,
         2 / math.pi * (share @ rows.variance),
-        math.sqrt(2 / math.pi) * ((rows.radius / floor) @ rows.variance),
-        (rows.radius / floor) ** 2 @ rows.variance**2,
+        math.sqrt(2 / math.pi) * ((radius / floor) @ rows.variance),
+        (radius / floor) ** 2 @ rows.variance**2,
         delta @ rows.weight,
         delta @ rows.kappa,
-        delta.abs() @ (rows.weight.abs() + rows.kappa.abs() * rows.std),
+        delta.abs() @ (rows.weight.abs() + rows.kappa.abs() * rows.std.unsqueeze(-2)),
     )
 
 
 def constant(rows: Margins, found: References) -> Tensor:
-    """K = ½ Σ_j r_j (θ_j - k (y⁰_j)²/θ_j), [R]"""
+    """K = ½ Σ_j r_j (θ_j - k (y⁰_j)²/θ_j), [..., R]"""
     squares = SQUARE * found.y**2 / found.theta
-    rounding = rows.slack * ((found.theta + squares) @ rows.radius) + UNDERFLOW
-    half: Tensor = ((found.theta - squares) @ rows.radius) / 2 + rounding
-    return half
+    rounding = rows.slack * dot(found.theta + squares, rows.radius) + UNDERFLOW
+    return dot(found.theta - squares, rows.radius) / 2 + rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Cells of z [n, K] and of v [R, n, L], their ends, and ρ = Σ_j r_j|w̄_j(z)| at those of z.
+    """Cells of z [..., n, K] and of v [..., R, n, L], their ends, and ρ = Σ_j r_j|w̄_j(z)| at those
+    of z.
 
     positive: which cells of v are on that side.
     """
@@ -89,12 +87,12 @@ class Grid:
 
 
 def grid(rows: Margins, first: Cells, second: Cells) -> Grid:
-    z = rows.mean.unsqueeze(-1) + rows.std.unsqueeze(-1) * first.edges
-    v = rows.v.unsqueeze(-1) + rows.s.unsqueeze(-1) * second.edges
     deviations = rows.std.unsqueeze(-1) * first.edges
+    z = rows.mean.unsqueeze(-1) + deviations
+    v = rows.v.unsqueeze(-1) + rows.s.unsqueeze(-1) * second.edges
     ends = [
-        rows.radius @ (rows.weight + rows.kappa * deviations[:, k]).abs()
-        for k in range(z.shape[-1])
+        rows.swept(rows.weight + rows.kappa * deviation.unsqueeze(-2))
+        for deviation in deviations.unbind(-1)
     ]
     positive = v[..., 1:] + v[..., :-1] > 0
     return Grid(first, second, z, v, torch.stack(ends, -1), positive)
@@ -116,19 +114,24 @@ def excess(x: Tensor, s: Tensor) -> Tensor:
 
 
 def slopes(rows: Margins, found: References, at: Grid, steps: int = SLOPES) -> Tensor:
-    """α of every cell [R, n, K, L]: what loses least at its centre, of a few values where v < 0."""
-    v, t = _middle(at.v)[:, :, None, :], _middle(at.v).abs()[:, :, None, :]
-    z, rho = _middle(at.z)[:, :, None], _middle(at.rho)[:, :, None]
-    along = _on(found.along) + _on(found.along_kappa) * (z - rows.mean[:, None, None])
+    """α of every cell [..., R, n, K, L]: what loses least at its centre, of a few values where
+    v < 0."""
+    v = _middle(at.v).unsqueeze(-2)
+    z, rho, mean, noise = (
+        x[..., None, :, :, None]
+        for x in (_middle(at.z), _middle(at.rho), rows.mean[..., None], rows.spread[..., None])
+    )
+    t = v.abs()
+    along = _on(found.along) + _on(found.along_kappa) * (z - mean)
     curvature = t * _on(found.curvature)
     open_ = torch.where(curvature > 0, (z + along) / curvature, torch.sign(z + along) * math.inf)
     best = torch.full_like(curvature * z, math.inf)
     chosen = torch.zeros_like(best)
-    enough = SAME * (rho + z.abs() + rows.spread.sqrt()[:, None, None])
+    enough = SAME * (rho + z.abs() + noise.sqrt())
     for k in range(steps + 1):
         alpha = k / steps
         rest = 1 - alpha**2
-        s = (rows.spread[:, None, None] + rest**2 * t**2 * _on(found.spread)).sqrt()
+        s = (noise + rest**2 * t**2 * _on(found.spread)).sqrt()
         flipped = excess(z + (1 - 2 * alpha) * rho + rest * t * _on(found.lift), s)
         loss = alpha * (rho + along) + alpha**2 * curvature / 2 + flipped
         better = loss < best - enough
@@ -138,7 +141,8 @@ def slopes(rows: Margins, found: References, at: Grid, steps: int = SLOPES) -> T
 
 @dataclass(frozen=True, eq=False)
 class Corners:
-    """At the corners of every cell [R, n, K, L, 2, 2]: T from below, A, B, and (a p̄)² of L²."""
+    """At the corners of every cell [..., R, n, K, L, 2, 2]: T from below, A, B, and (a p̄)² of
+    L²."""
 
     value: Tensor
     a: Tensor
@@ -149,17 +153,16 @@ class Corners:
 def reference_values(rows: Margins, at: Grid, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """A and B at the corners."""
     v, z = _second(at.v), _first(at.z - rows.mean.unsqueeze(-1))
-    reach, wide = _six(CLIP * rows.s), (CLIP * rows.std)[:, None, None, None, None]
-    middle = _six(rows.v)
-    a = -_inner(alpha) * torch.minimum(torch.maximum(v, middle - reach), middle + reach)
+    reach, wide, middle = _six(CLIP * rows.s), _neurons(CLIP * rows.std), _six(rows.v)
+    a = -_on(alpha) * torch.minimum(torch.maximum(v, middle - reach), middle + reach)
     b = a * torch.minimum(torch.maximum(z, -wide), wide)
     return a.expand_as(b), b
 
 
 def corners(rows: Margins, found: References, at: Grid, alpha: Tensor) -> Corners:
     a, b = reference_values(rows, at, alpha)
-    alpha = _inner(alpha)
-    positive = at.positive[:, :, None, :, None, None]
+    alpha = _on(alpha)
+    positive = _on(at.positive.unsqueeze(-2))
     v = _second(at.v)
     v = torch.where(positive, v.clamp_min(0), v.clamp_max(0))
     t, z, rho = v.abs(), _first(at.z), _first(at.rho)
@@ -168,23 +171,20 @@ def corners(rows: Margins, found: References, at: Grid, alpha: Tensor) -> Corner
     flipped = excess(z + (1 - 2 * alpha) * rho + rest * t * _six(found.lift), s)
     value = torch.where(positive, v * alpha * z, -t * (alpha * rho + flipped)) - curvature
     u = -v * alpha
-    size, size_kappa = (
-        _neurons(rows.radius @ rows.weight.abs()),
-        _neurons(rows.radius @ rows.kappa.abs()),
-    )
+    size, size_kappa = _neurons(rows.swept(rows.weight)), _neurons(rows.swept(rows.kappa))
     value -= a * _six(found.along) + b * _six(found.along_kappa)
-    value -= (u - a).abs() * size
-    value -= (u * (z - _neurons(rows.mean)) - b).abs() * size_kappa
+    value -= (u - a).abs_().mul_(size)
+    value -= (u * (z - _neurons(rows.mean))).sub_(b).abs_().mul_(size_kappa)
     value -= rows.slack * _six(magnitude(rows, found)) + UNDERFLOW
     squared = _neurons(rows.spread) * torch.where(positive, u**2, v**2)
     return Corners(value, a, b, squared)
 
 
 def magnitude(rows: Margins, found: References) -> Tensor:
-    """More than all that is summed for T at a corner, [R, n]: roundings are a share of it."""
+    """More than all that is summed for T at a corner, [..., R, n]: roundings are a share of it."""
     most = rows.v_size + REACH * rows.s
-    turned = rows.radius @ (rows.weight.abs() + rows.kappa.abs() * rows.std)
-    at_most = rows.size + REACH * (rows.std + 2 * turned + found.along_size) + rows.spread.sqrt()
+    own = rows.size + REACH * (rows.std + 2 * rows.turned) + rows.spread.sqrt()
+    at_most = own.unsqueeze(-2) + REACH * found.along_size
     return most * (at_most + most * (found.curvature + found.lift + found.spread.sqrt()))
 
 
@@ -198,30 +198,25 @@ def _pairs(ends: Tensor) -> Tensor:
 
 
 def _first(ends: Tensor) -> Tensor:
-    """Ends of z [n, K + 1] at corners."""
-    return _pairs(ends)[None, :, :, None, :, None]
+    """Ends of z [..., n, K + 1] at corners."""
+    return _pairs(ends)[..., None, :, :, None, :, None]
 
 
 def _second(ends: Tensor) -> Tensor:
-    """Ends of v [R, n, L + 1] at corners."""
-    return _pairs(ends)[:, :, None, :, None, :]
+    """Ends of v [..., R, n, L + 1] at corners."""
+    return _pairs(ends)[..., None, :, None, :]
 
 
 def _on(values: Tensor) -> Tensor:
-    """[R, n] on cells."""
-    return values[:, :, None, None]
-
-
-def _inner(values: Tensor) -> Tensor:
-    """Of cells, at their corners."""
+    """[..., R, n] on cells, and what is on cells at their corners."""
     return values[..., None, None]
 
 
 def _six(values: Tensor) -> Tensor:
-    """[R, n] at corners."""
-    return values[:, :, None, None, None, None]
+    """[..., R, n] at corners."""
+    return values[..., None, None, None, None]
 
 
 def _neurons(values: Tensor) -> Tensor:
-    """[n] at corners."""
-    return values[None, :, None, None, None, None]
+    """[..., n] at corners."""
+    return values[..., None, :, None, None, None, None]

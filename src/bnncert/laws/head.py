@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
@@ -53,10 +53,11 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Rows of one input over its box, neuron by neuron.
+    """Rows of one input over its box, neuron by neuron; or of several, of which the same inputs
+    move: then all but weight and variance lead with a batch dimension.
 
     mean, std [n]: m and τ at the centre; v, s [R, n] and beta, beta_std [R]: the output's; radius
-    [J]: of the inputs that move, and for these alone weight and variance [J, n], and kappa
+    [J]: of the inputs that move, and for these alone weight and variance [J, n], and kappa [J, n],
     κ_ij = σ_ij² c_j / τ_i²: w̄_ij = W̄_ij + κ_ij (z_i - m_i) follows z_i. size [n] and v_size [R, n]:
     |W̄|·|c| + |b|, and the same for v. beta is from below.
     """
@@ -80,6 +81,15 @@ class Margins:
         """a_i² = Σ_j r_j² σ_ij², [n]"""
         squared: Tensor = self.radius**2 @ self.variance
         return squared
+
+    def swept(self, weights: Tensor) -> Tensor:
+        """Σ_j r_j |w_j| of weights [..., J, n], [..., n]"""
+        return (self.radius.unsqueeze(-2) @ weights.abs()).squeeze(-2)
+
+    @cached_property
+    def turned(self) -> Tensor:
+        """Σ_j r_j (|W̄_ij| + |κ_ij| τ_i), [n]: what moves z_i, within a deviation of it"""
+        return self.swept(self.weight.abs() + self.kappa.abs() * self.std.unsqueeze(-2))
 
     @property
     def slack(self) -> float:
@@ -193,14 +203,14 @@ def _bias(parameters: tuple[Tensor, ...]) -> Tensor:
 
 
 def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Margins:
-    """Of flat ends [J] of a box, rows [R, O] and offsets [R]."""
+    """Of flat ends [..., J] of boxes, rows [..., R, O] and offsets [..., R]."""
     center = (lower + upper) / 2
     radius = torch.maximum(upper - center, center - lower) * (1 + 4 * UNIT)
-    moving = upper > lower
+    moving = (upper > lower).reshape(-1, upper.shape[-1])[0]  # in all boxes the same
     squares = net.weight_std**2
     variance = center**2 @ squares + net.bias_std**2
-    kappa = squares[moving] * center[moving].unsqueeze(1) / variance
-    terms = len(center) + rows.shape[-1]
+    kappa = squares[moving] * center[..., moving, None] / variance.unsqueeze(-2)
+    terms = center.shape[-1] + rows.shape[-1]
     beta_std = (rows**2 @ net.shift_std**2).sqrt()
     beta_size = rows.abs() @ net.shift.abs() + offsets.abs() + 12 * beta_std
     return Margins(
@@ -212,18 +222,20 @@ def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
         v_size=rows.abs() @ net.out.abs().mT,
         beta=rows @ net.shift + offsets - (_slack(terms) * beta_size + UNDERFLOW),
         beta_std=beta_std,
-        radius=radius[moving],
+        radius=radius[..., moving],
         weight=net.weight[moving],
         variance=squares[moving],
-        kappa=torch.where(variance > 0, kappa, 0.0),
+        kappa=torch.where(variance.unsqueeze(-2) > 0, kappa, 0.0),
         inputs=terms,
     )
 
 
-def in_scale(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> bool:
-    """Whether squares of all factors are floats; means, which are summed, may be smaller."""
+def in_scale(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
+    """Whether squares of all factors are floats, [B]; means, which are summed, may be smaller."""
     spreads = (net.weight_std, net.bias_std, net.out_std, net.shift_std)
-    factors = (*spreads, (lower + upper) / 2, upper - lower, rows)
-    means = (net.weight, net.bias, net.out, net.shift, offsets)
-    small = any(bool(((x != 0) & (x.abs() < LEAST)).any()) for x in factors)
-    return not small and all(bool((x.abs() <= MOST).all()) for x in (*factors, *means))
+    shared = (net.weight, net.bias, net.out, net.shift)
+    factors = (*(x[None] for x in spreads), (lower + upper) / 2, upper - lower, rows)
+    means = (*(x[None] for x in shared), offsets)
+    found = [(x == 0) | (x.abs() >= LEAST) for x in factors]
+    found += [x.abs() <= MOST for x in (*factors, *means)]
+    return reduce(torch.logical_and, (x.flatten(1).all(-1) for x in found))

@@ -32,23 +32,24 @@ LEAST_TAIL = math.erfc(12 / math.sqrt(2)) / 2
 TRANSFORM = 32.0  # units of rounding a stage of a fast Fourier transform, generously
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
-    """What makes a row's bound: the lattice's step and lowest index in the sum's window, the rate
-    λ, the curb κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', the noise h, and the tilt of Chernoff's bound."""
+    """What makes a row's bound, of every input [...]: the lattice's step and lowest index in the
+    sum's window, the rate λ, the curb κ' of L g⁺ <= κ' L² + (g⁺)²/4κ', the noise h, and the tilt of
+    Chernoff's bound."""
 
-    step: float
-    low: int
-    rate: float
-    curb: float
-    noise: float
-    tilt: float
+    step: Tensor
+    low: Tensor
+    rate: Tensor
+    curb: Tensor
+    noise: Tensor
+    tilt: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Of n independent terms: positions and masses [n, P]; the variances λ stands for, and the most
-    that a position may be above its cell's least corner, [n, P]."""
+    """Of n independent terms: positions and masses [..., n, P]; the variances λ stands for, and the
+    most that a position may be above its cell's least corner, [..., n, P]."""
 
     place: Tensor
     mass: Tensor
@@ -57,18 +58,19 @@ class Atoms:
 
 
 def atoms(value: Tensor, at: Grid, row: int) -> Atoms:
-    """Of one row, whose T at the corners is `value` [n, K, L, 2, 2]."""
-    first, second = at.first.mass[:, :, :, None, None], at.second.mass[row, :, None, None, :, :]
-    to_z, to_v = at.first.place[:, :, :, None, None], at.second.place[row, :, None, None, :, :]
-    parts, others = first.shape[2], second.shape[4]
-    here, along = value[:, :, None, :, None, 0, 0], value[:, :, None, :, None, 1, 0]
-    up, both = value[:, :, None, :, None, 0, 1], value[:, :, None, :, None, 1, 1]
+    """Of one row, whose T at the corners is `value` [..., n, K, L, 2, 2]."""
+    first, to_z = (x[..., None, None] for x in (at.first.mass, at.first.place))
+    second, to_v = (x[..., row, :, None, None, :, :] for x in (at.second.mass, at.second.place))
+    parts, others = first.shape[-3], second.shape[-1]
+    (here, up), (along, both) = (
+        (x[..., None, :, None] for x in side.unbind(-1)) for side in value.unbind(-2)
+    )
     by_z, by_v, twist = along - here, up - here, both - along - up + here
     place = here + to_z * by_z + to_v * (by_v + to_z * twist)
-    wide = [_steepest(by_z, twist, others, -1) / parts, _steepest(by_v, twist, parts, 2) / others]
+    wide = [_steepest(by_z, twist, others, -1) / parts, _steepest(by_v, twist, parts, -3) / others]
     squared = (wide[0] ** 2 + wide[1] ** 2).expand_as(place)
     drop = (wide[0] + wide[1]).expand_as(place)
-    return Atoms(*(x.flatten(1) for x in (place, first * second, squared, drop)))
+    return Atoms(*(x.flatten(-4) for x in (place, first * second, squared, drop)))
 
 
 def _steepest(slope: Tensor, twist: Tensor, parts: int, axis: int) -> Tensor:
@@ -80,91 +82,107 @@ def _steepest(slope: Tensor, twist: Tensor, parts: int, axis: int) -> Tensor:
     return torch.maximum(ends.narrow(axis, 0, parts), ends.narrow(axis, 1, parts))
 
 
-def best_rate(found: Atoms) -> float:
-    """λ that makes the loss 1/λ + λ Σ E d²/24 smallest; 0 where nothing is lost."""
-    total = float((found.mass * found.squared).sum())
-    return math.sqrt(CELLS / total) if total > 0 else 0.0
+def best_rate(found: Atoms) -> Tensor:
+    """λ [...] that makes the loss 1/λ + λ Σ E d²/24 smallest; 0 where nothing is lost."""
+    total = (found.mass * found.squared).sum((-2, -1))
+    return torch.where(total > 0, (CELLS / total).sqrt(), 0.0)
 
 
-def shifted(found: Atoms, rate: float, floored: bool = False) -> Tensor:
-    """Y [n, P], without a rate and where `floored` at the cell's least corner at the lowest."""
-    if not rate:
-        return found.place - found.drop
+def shifted(found: Atoms, rate: Tensor, floored: bool = False) -> Tensor:
+    """Y [..., n, P], without a rate [...] and where `floored` at the cell's least corner at the
+    lowest."""
+    rate = rate[..., None, None]
     loss = rate / CELLS * found.squared
-    return found.place - (torch.minimum(loss, found.drop) if floored else loss)
+    if floored:
+        loss = torch.minimum(loss, found.drop)
+    return found.place - torch.where(rate > 0, loss, found.drop)
 
 
-def spread(place: Tensor, mass: Tensor, step: float, size: int) -> tuple[Tensor, float]:
-    """Laws [n, size] of the atoms on a lattice, index k in place k mod size; and what is too low
-    for it."""
-    exact = (place / step).clamp_max(size // 2 - 2)
+def spread(
+    place: Tensor, mass: Tensor, step: Tensor, size: int, room: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Laws [..., n + room, size] of the atoms on a lattice of steps [...], index k in place k mod
+    size, and behind them zeros for others; and what is too low for it."""
+    exact = (place / step[..., None, None]).clamp_max(size // 2 - 2)
     index = exact.floor()
     low = index < -(size // 2)
-    lost = float(mass[low].sum())
+    lost = torch.where(low, mass, 0.0).sum((-2, -1))
     mass = torch.where(low, 0.0, mass)
     right = mass * ((exact - index) - 2.0**-40).clamp(0, 1)
-    where = index.long().remainder(size)
-    laws = torch.zeros(len(place), size, dtype=place.dtype, device=place.device)
+    where = index.long() & (size - 1)  # the size is a power of 2
+    *batch, count, _ = place.shape
+    laws = torch.zeros(*batch, count + room, size, dtype=place.dtype, device=place.device)
     laws.scatter_add_(-1, where, mass - right)
-    laws.scatter_add_(-1, (where + 1).remainder(size), right)
+    laws.scatter_add_(-1, (where + 1) & (size - 1), right)
     return laws, lost
 
 
-def others(
-    beta: float, std: float, choice: Choice, size: int, device: torch.device
-) -> tuple[Tensor, float]:
-    """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; 0 is none. And what is too low
-    for the lattice."""
-    k = torch.arange(size + 1, dtype=torch.float64, device=device) - size // 2
-    at = k * choice.step
+def others(beta: Tensor, std: Tensor, choice: Choice, size: int) -> tuple[Tensor, Tensor]:
+    """Laws [..., 3, size], rounded down, of β, of -E and of -(g⁺)²/4κ'; 0 is none. And what is too
+    low for the lattice."""
+    beta, std, rate, curb = (x[..., None] for x in (beta, std, choice.rate, choice.curb))
+    k = torch.arange(size + 1, dtype=torch.float64, device=beta.device) - size // 2
+    at = k * choice.step[..., None]
     below, positive = at.clamp_max(0), (at > 0).double()
     # P(X < kΔ): the mass of [kΔ, (k+1)Δ) is put at kΔ.
+    noisy = normal_tail((beta - at) / std).clamp_min(LEAST_TAIL)
     before = torch.stack(
         [
-            normal_tail((beta - at) / std).clamp_min(LEAST_TAIL) if std else (at > beta).double(),
-            (choice.rate * below).exp() if choice.rate else positive,
-            torch.where(at > 0, 1.0, _curbed(choice.curb, below)) if choice.curb else positive,
-        ]
+            torch.where(std > 0, noisy, (at > beta).double()),
+            torch.where(rate > 0, (rate * below).exp(), positive),
+            torch.where((curb > 0) & (at <= 0), _curbed(curb, below), positive),
+        ],
+        -2,
     )
-    before[:, -1] = 1.0  # what is above is put at the top
-    masses = before[:, 1:] - before[:, :-1] + CHECKED * before[:, 1:]
-    return masses.roll(-(size // 2), -1), float(before[:, 0].sum()) + 2.0**-44
+    before[..., -1] = 1.0  # what is above is put at the top
+    masses = before[..., 1:] - before[..., :-1] + CHECKED * before[..., 1:]
+    return masses.roll(-(size // 2), -1), before[..., 0].sum(-1) + 2.0**-44
 
 
-def _curbed(curb: float, at: Tensor) -> Tensor:
+def _curbed(curb: Tensor, at: Tensor) -> Tensor:
     """P(-(g⁺)²/4κ' < at), at <= 0"""
     return normal_tail((-4 * curb * at).sqrt()).clamp_min(LEAST_TAIL)
 
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The law of a sum, cyclic [size], and what its transforms may be off by for any set of
-    indices."""
+    """The law of a sum, cyclic [..., size], and what its transforms may be off by for any set of
+    indices, [...]."""
 
     law: Tensor
-    error: float
+    error: Tensor
+
+    def reached(self, low: Tensor) -> Tensor:
+        """P(sum <= kΔ) [..., size] for k from `low` [...] on, where the window has its low end."""
+        size = self.law.shape[-1]
+        k = torch.arange(size, device=self.law.device) + low.long()[..., None]
+        return self.law.gather(-1, k & (size - 1)).cumsum(-1)
 
 
 def convolved(laws: Tensor) -> Sum:
-    """Of independent terms with laws [n, size]."""
-    count, size = laws.shape
+    """Of independent terms with laws [..., n, size]."""
+    count, size = laws.shape[-2:]
     stages = TRANSFORM * UNIT * math.log2(size)
-    spectrum = torch.fft.rfft(laws).prod(0)
-    norms = float(torch.linalg.vector_norm(laws, dim=-1).sum())
+    spectrum = torch.fft.rfft(laws).prod(-2)
+    norms = torch.linalg.vector_norm(laws, dim=-1).sum(-1)
     off = 2 * stages * math.sqrt(size) * norms + 16 * count * UNIT
     error = math.sqrt(size) * (off + 2 * stages) + 2 * size * UNIT
     return Sum(torch.fft.irfft(spectrum, n=size), error)
 
 
-def noise_reach(terms: int, choice_noise: float, step: float) -> float:
+def noise_reach(terms: int, noise: Tensor, step: Tensor) -> Tensor:
     """w with exp(-2w²/(n Δ²)) = h"""
-    return step * math.sqrt(terms * math.log(1 / choice_noise) / 2)
+    reach: Tensor = step * (terms * -noise.log() / 2).sqrt()
+    return reach
 
 
-def below(laws: Tensor, low: int, step: float, tilt: float) -> float:
-    """P(sum < low Δ) by Chernoff's bound of the laws, index k in place k mod size."""
+def below(laws: Tensor, low: Tensor, step: Tensor, tilts: Tensor) -> Tensor:
+    """P(sum < low Δ) by Chernoff's bound of the laws [..., n, size], index k in place k mod size,
+    for each of T tilts [..., T]."""
     size = laws.shape[-1]
     k = torch.arange(size, dtype=laws.dtype, device=laws.device)
-    at = torch.where(k < size // 2, k, k - size) * step
-    logs = (laws @ (-tilt * at).exp()).log()
-    return math.exp(min(float(logs.sum()) + tilt * low * step, 0.0)) * (1 + 2.0**-30)
+    at = torch.where(k < size // 2, k, k - size) * step[..., None]
+    tilted = (-tilts[..., None] * at[..., None, :]).exp()
+    logs = (tilted @ laws.mT).log().sum(-1)
+    end = (low * step)[..., None]
+    return (logs + tilts * end).clamp_max(0).exp() * (1 + 2.0**-30)

@@ -33,9 +33,9 @@ TINY = 2.0**-600  # of a square that was too small for a float
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Of both sides of v: what multiplies it at the ends of cells of z [2, n, K, 2]; slopes
-    [n, K, 2] of the lines below f and above it; and a bound of all that is summed and of |f|,
-    [2, n, K]."""
+    """Of both sides of v: what multiplies it at the ends of cells of z [2, ..., n, K, 2]; slopes
+    [..., n, K, 2] of the lines below f and above it; and a bound of all that is summed and of |f|,
+    [2, ..., n, K]."""
 
     factor: Tensor
     slopes: Tensor
@@ -46,19 +46,19 @@ def lines(activation: Activation, rows: Margins, at: Grid, threshold: float) -> 
     """The lines that are closest to f at the middles of cells."""
     mean = math.sqrt(2 / math.pi) * (rows.radius @ rows.variance.sqrt())
     far = mean + threshold * rows.spread.sqrt()
-    turned = rows.radius @ (rows.weight.abs() + rows.kappa.abs() * rows.std)
-    size = rows.size + REACH * (rows.std + 2 * turned) + far
+    size = rows.size + REACH * (rows.std + 2 * rows.turned) + far
     low, high = _reached(activation, at, far)
     spare = (rows.slack * size + UNDERFLOW).unsqueeze(-1)
     # An activation may have parameters by neuron, which stand last.
     found = relax(activation, Box((low - spare).mT, (high + spare).mT))
     slope = torch.stack([found.lower_slope[0], found.upper_slope[1]]).mT
     lift = torch.stack([found.lower_intercept[0], found.upper_intercept[1]]).mT
-    sign = torch.tensor([1.0, -1.0]).to(slope).reshape(2, 1, 1, 1)
-    z, shift = _pairs(at.z), _pairs(at.rho) + mean[:, None, None]
+    z, shift = _pairs(at.z), _pairs(at.rho) + mean[..., None, None]
+    sign = torch.tensor([1.0, -1.0]).to(slope).reshape(2, *[1] * z.dim())
     factor = slope.unsqueeze(-1) * z + lift.unsqueeze(-1)
     factor = factor - sign * slope.abs().unsqueeze(-1) * shift
-    summed = slope.abs() * size[:, None] + lift.abs() + largest(activation, size)[:, None]
+    size, most = size.unsqueeze(-1), largest(activation, size).unsqueeze(-1)
+    summed = slope.abs() * size + lift.abs() + most
     return Lines(factor, slope.movedim(0, -1).contiguous(), summed)
 
 
@@ -73,31 +73,31 @@ def largest(activation: Activation, size: Tensor) -> Tensor:
 
 
 def _reached(activation: Activation, at: Grid, far: Tensor) -> tuple[Tensor, Tensor]:
-    """Ends of where lines must hold for v > 0 and for v < 0, each [2, n, K]."""
+    """Ends of where lines must hold for v > 0 and for v < 0, each [2, ..., n, K]."""
     below, above = _pairs(at.z - at.rho), _pairs(at.z + at.rho)
-    low, high = below.amin(-1) - far[:, None], above.amax(-1) + far[:, None]
+    low, high = below.amin(-1) - far.unsqueeze(-1), above.amax(-1) + far.unsqueeze(-1)
     if activation.traits.slopes[0] >= 0:
         return torch.stack([low, above.amin(-1)]), torch.stack([below.amax(-1), high])
     return torch.stack([low, low]), torch.stack([high, high])
 
 
 def line_corners(rows: Margins, at: Grid, found: Lines, row: int) -> tuple[Tensor, Tensor]:
-    """T from below, and (a v s)², at the corners [n, K, L, 2, 2] of one row."""
-    positive = at.positive[row][:, None, :, None, None]
-    v = _pairs(at.v[row])[:, None, :, None, :]
+    """T from below, and (a v s)², at the corners [..., n, K, L, 2, 2] of one row."""
+    positive = at.positive[..., row, :, None, :, None, None]
+    v = _pairs(at.v[..., row, :, :])[..., None, :, None, :]
     v = torch.where(positive, v.clamp_min(0), v.clamp_max(0))
     slopes = found.slopes.abs().movedim(-1, 0)
     factor, slope, size = (
         torch.where(positive, one[0], one[1])
         for one in (
-            found.factor[:, :, :, None, :, None],
-            slopes[:, :, :, None, None, None],
-            found.size[:, :, :, None, None, None],
+            found.factor[..., None, :, None],
+            slopes[..., None, None, None],
+            found.size[..., None, None, None],
         )
     )
-    most = (rows.v_size[row] + REACH * rows.s[row])[:, None, None, None, None]
+    most = (rows.v_size + REACH * rows.s)[..., row, :, None, None, None, None]
     value = v * factor - ((rows.slack + SPARE) * most * size + UNDERFLOW)
-    noise = rows.spread[:, None, None, None, None]
+    noise = rows.spread[..., None, None, None, None]
     squared = noise * (v * slope) ** 2 + (noise > 0).to(noise) * TINY
     return value, squared.expand_as(value)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,13 +19,14 @@ from bnncert.laws.anchored import prove_by_anchors
 from bnncert.laws.cells import OUTSIDE
 from bnncert.laws.corners import References, constant, corners, grid_of, references, slopes
 from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins, read_box
-from bnncert.laws.lattice import Choice
 from bnncert.laws.lines import THRESHOLD, line_corners, lines
 from bnncert.laws.references import chosen
-from bnncert.laws.remainder import Remainder, remainders
-from bnncert.laws.rows import SPARE, Ready, best_row
+from bnncert.laws.remainder import SHARES, nothing, remainders
+from bnncert.laws.rows import SPARE, Ready, best_rows
 from bnncert.model.activations import ReLU
+from bnncert.model.box import Box
 from bnncert.model.problem import Problem
+from bnncert.numerics.batching import in_batches
 from bnncert.numerics.tails import normal_tail
 from bnncert.posteriors.independent import Normal
 
@@ -35,90 +38,129 @@ LINES_SIZE, LINES_WIDE = 2**16, 24.0
 LINES_ROOM = 2**21  # points of all neurons' lattices together, which a checker holds
 FEW = 8  # inputs up to which ReLUs may do better one by one
 ENOUGH = 0.99  # of a bound: anchors are not sought beyond it
-NOTHING = (Remainder(0.0, 1.0, 1.0, 0.0),)
 
 
 def prove_laws(problem: Problem, posterior: Normal) -> list[Law]:
     """The bound of every input on a box that holds what the hidden layer reads."""
     network, spec = problem.network, problem.specification
     net, box = head(network, posterior), read_box(network, posterior, spec.region)
-    found = [
-        _prove(net, box.lower[i], box.upper[i], spec.rows[i], spec.offsets[i])
-        for i in range(len(problem))
-    ]
+    found: dict[int, Law] = {}
+    for alike in _alike(box):
+        part, own = spec[alike], box[alike]
+        prove = partial(_prove_part, net, own, part.rows, part.offsets)
+        each = in_batches(prove, len(part), _bytes(net, part.rows.shape[1]), alike.device)
+        found |= zip(alike.tolist(), chain.from_iterable(each), strict=True)
+    laws = [found[i] for i in range(len(problem))]
     if not has_trunk(network):
-        return found
+        return laws
     ends = zip(box.lower.cpu(), box.upper.cpu(), strict=True)
-    return [replace(law, trunk=own) for law, own in zip(found, ends, strict=True)]
+    return [replace(law, trunk=own) for law, own in zip(laws, ends, strict=True)]
 
 
-def _prove(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Law:
+def _alike(box: Box) -> list[Tensor]:
+    """Indices of boxes in which the same inputs move."""
+    kinds, kind = torch.unique(box.upper > box.lower, dim=0, return_inverse=True)
+    return [(kind == k).nonzero().squeeze(-1) for k in range(len(kinds))]
+
+
+def _bytes(net: Head, rows: int) -> int:
+    """About what the working tensors of one input take."""
+    inputs, neurons = net.weight.shape
+    if isinstance(net.activation, ReLU) and inputs > FEW:
+        (counts, size), at_once = _of_references(neurons), rows
+    else:
+        (counts, size), at_once = _of_lines(neurons), 1
+    corners, atoms = 4 * counts[0] * counts[2], math.prod(counts)
+    grams = at_once * 3 * len(SHARES) * min(2 * neurons, inputs) ** 2
+    shared = at_once * (20 * corners + 6 * inputs)
+    return 8 * (neurons * (shared + 12 * atoms + 8 * size) + grams)
+
+
+Counts: TypeAlias = tuple[int, int, int, int]
+
+
+def _of_references(neurons: int) -> tuple[Counts, int]:
+    """Numbers of cells and of their parts, and the size of the lattice."""
+    many = neurons >= MANY
+    return COARSE if many else FINE, SIZES[many]
+
+
+def _of_lines(neurons: int) -> tuple[Counts, int]:
+    size = min(2 ** int(math.log2(LINES_ROOM / neurons)), LINES_SIZE)
+    return LINES_COARSE if neurons >= MANY else LINES_FINE, size
+
+
+def _prove_part(net: Head, box: Box, rows: Tensor, offsets: Tensor, part: slice) -> list[Law]:
     """By all that may do well; the best."""
+    lower, upper, rows, offsets = (x[part] for x in (box.lower, box.upper, rows, offsets))
     own = margins(net, lower, upper, rows, offsets)
-    scaled, moving = in_scale(net, lower, upper, rows, offsets), upper > lower
+    scaled, moving = in_scale(net, lower, upper, rows, offsets), (upper > lower)[0]
     relu = isinstance(net.activation, ReLU)
-    found: list[Law] = []
-    if not relu or len(lower) <= FEW:
+    found: list[list[Law]] = []
+    if not relu or lower.shape[-1] <= FEW:
         found.append(_by_lines(net, own, scaled))
     if relu:
         found.append(_by_references(own, moving, scaled))
-    best = max(found, key=lambda law: law.bound)
-    if scaled and int(moving.sum()) == 1 and best.bound < ENOUGH:
-        anchored = prove_by_anchors(net, lower, upper, rows, offsets)
-        found += [anchored] if anchored is not None else []
-    return max(found, key=lambda law: law.bound)
+    best = [max(laws, key=lambda law: law.bound) for laws in zip(*found, strict=True)]
+    if int(moving.sum()) != 1:
+        return best
+    return [
+        _anchored(net, (lower[i], upper[i]), rows[i], offsets[i], law) if scaled[i] else law
+        for i, law in enumerate(best)
+    ]
 
 
-def _by_references(own: Margins, moving: Tensor, scaled: bool) -> SharedLaw:
-    many = len(own.mean) >= MANY
-    counts = COARSE if many else FINE
+def _anchored(
+    net: Head, box: tuple[Tensor, Tensor], rows: Tensor, offsets: Tensor, known: Law
+) -> Law:
+    """By anchors, where they are better than what is known."""
+    if known.bound >= ENOUGH:
+        return known
+    found = prove_by_anchors(net, *box, rows, offsets)
+    return known if found is None or found.bound <= known.bound else found
+
+
+def _by_references(own: Margins, moving: Tensor, scaled: Tensor) -> list[Law]:
+    counts, size = _of_references(own.mean.shape[-1])
     at = grid_of(own, counts, (0.0,))
     found = _rounded(own, chosen(own, at))
     ends = corners(own, found, at, slopes(own, found, at))
 
     def ends_of(row: int) -> tuple[Tensor, Tensor]:
-        return ends.value[row], ends.squared[row]
+        return ends.value[:, row], ends.squared[:, row]
 
-    ready = Ready(own, at, ends_of, SIZES[many], WIDE, floored=False)
-    left = constant(own, found).tolist()
-    each = [
-        best_row(ready, r, left[r], options)
-        for r, options in enumerate(remainders(own, found, at, ends))
-    ]
+    ready = Ready(own, at, ends_of, size, WIDE, floored=False)
+    proved = best_rows(ready, constant(own, found), remainders(own, found, at, ends))
     theta, y = (_on_all(x, moving) for x in (found.theta, found.y))
-    kept = _table([(u.share, u.scale, u.chance) for _, _, u in each])
-    bound = _bound(own, each, 0.0 if scaled else 1.0)
-    return SharedLaw(bound, counts, ready.size, _numbers(each), kept, theta, y)
+    bounds = _bounds(own, proved.failure, torch.where(scaled, 0.0, 1.0).tolist())
+    each = zip(bounds, proved.numbers, proved.remainder, theta, y, strict=True)
+    return [SharedLaw(bound, counts, size, *tensors) for bound, *tensors in each]
 
 
-def _by_lines(net: Head, own: Margins, scaled: bool) -> LineLaw:
-    many = len(own.mean) >= MANY
-    counts = LINES_COARSE if many else LINES_FINE
+def _by_lines(net: Head, own: Margins, scaled: Tensor) -> list[Law]:
+    neurons = own.mean.shape[-1]
+    counts, size = _of_lines(neurons)
     at = grid_of(own, counts, net.activation.traits.kinks or (0.0,))
     found = lines(net.activation, own, at, THRESHOLD)
-    size = min(2 ** int(math.log2(LINES_ROOM / len(own.mean))), LINES_SIZE)
     ends = partial(line_corners, own, at, found)
     ready = Ready(own, at, ends, size, LINES_WIDE, floored=True)
-    each = [best_row(ready, r, 0.0, NOTHING) for r in range(len(own.v))]
-    farther = float(normal_tail(torch.tensor(THRESHOLD).double())) * len(own.mean) * (1 + SPARE)
-    extra = (farther if len(own.radius) else 0.0) if scaled else 1.0
-    slopes_of = found.slopes.cpu()
-    bound = _bound(own, each, extra)
-    return LineLaw(bound, counts, ready.size, _numbers(each), THRESHOLD, slopes_of)
+    proved = best_rows(ready, torch.zeros_like(own.beta), nothing(own))
+    farther = float(normal_tail(torch.tensor(THRESHOLD).double())) * neurons * (1 + SPARE)
+    extra = farther if own.radius.shape[-1] else 0.0
+    bounds = _bounds(own, proved.failure, torch.where(scaled, extra, 1.0).tolist())
+    each = zip(bounds, proved.numbers, found.slopes.cpu(), strict=True)
+    return [LineLaw(bound, counts, size, own, THRESHOLD, kept) for bound, own, kept in each]
 
 
-Each = list[tuple[float, Choice, Remainder]]
-
-
-def _bound(own: Margins, each: Each, extra: float) -> float:
+def _bounds(own: Margins, failures: Tensor, extra: list[float]) -> list[float]:
     """Failures of all rows, what is beyond the cells, and more."""
-    beyond = 2 * OUTSIDE * len(own.mean) * (1 + len(each)) * (1 + SPARE)
-    failing = (math.fsum(failure for failure, _, _ in each) + beyond + extra) * (1 + SPARE)
-    return max(0.0, 1 - failing)
-
-
-def _numbers(each: Each) -> Tensor:
-    return _table([(c.step, float(c.low), c.rate, c.curb, c.noise, c.tilt) for _, c, _ in each])
+    rows, neurons = own.v.shape[1:]
+    beyond = 2 * OUTSIDE * neurons * (1 + rows) * (1 + SPARE)
+    sums = (math.fsum(one) for one in failures.tolist())
+    return [
+        max(0.0, 1 - (failing + beyond + more) * (1 + SPARE))
+        for failing, more in zip(sums, extra, strict=True)
+    ]
 
 
 def _rounded(rows: Margins, found: References) -> References:
@@ -129,10 +171,6 @@ def _rounded(rows: Margins, found: References) -> References:
 
 def _on_all(values: Tensor, moving: Tensor) -> Tensor:
     """Of the moving inputs, among ones for the others; on the processor, as files hold it."""
-    found = torch.ones(len(values), len(moving), dtype=torch.float32)
-    found[:, moving.cpu()] = values.float().cpu()
+    found = torch.ones(*values.shape[:-1], len(moving), dtype=torch.float32)
+    found[..., moving.cpu()] = values.float().cpu()
     return found
-
-
-def _table(rows: list[tuple[float, ...]]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64)

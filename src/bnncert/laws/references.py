@@ -22,12 +22,12 @@ COARSE = 4  # steps of slopes on the way
 
 def chosen(rows: Margins, at: Grid) -> References:
     """From slopes that are 1 where the mean neuron is open."""
-    on = normal_tail(-rows.mean / rows.std).nan_to_num(0.5)
+    on = normal_tail(-rows.mean / rows.std).nan_to_num(0.5).unsqueeze(-2)
     first, square = -rows.v * on, (rows.v**2 + rows.s**2) * on
     y = first @ rows.weight.mT
     variance = (square - first**2) @ (rows.weight**2).mT
     found = _with(rows, y, variance, square @ rows.variance.mT)
-    for _ in range(PASSES):
+    for _ in range(PASSES if rows.radius.shape[-1] else 0):
         found = _improved(rows, at, slopes(rows, found, at, COARSE))
     return found
 
@@ -37,7 +37,7 @@ def _improved(rows: Margins, at: Grid, alpha: Tensor) -> References:
     mass = corner_masses(at)
 
     def mean(values: Tensor) -> Tensor:
-        return (mass * values).sum((2, 3, 4, 5))
+        return (mass * values).sum((-4, -3, -2, -1))
 
     first, second, squared = mean(a), mean(b), mean(a * a)
     var_a, var_b = squared - first**2, mean(b * b) - second**2
@@ -49,9 +49,9 @@ def _improved(rows: Margins, at: Grid, alpha: Tensor) -> References:
 
 
 def corner_masses(at: Grid) -> Tensor:
-    """[R, n, K, L, 2, 2]: every point spread to its cell's corners, with its own mean."""
+    """[..., R, n, K, L, 2, 2]: every point spread to its cell's corners, with its own mean."""
     first, second = at.first.corners, at.second.corners
-    return first[None, :, :, None, :, None] * second[:, :, None, :, None, :]
+    return first[..., None, :, :, None, :, None] * second[..., None, :, None, :]
 
 
 def _with(rows: Margins, y: Tensor, variance: Tensor, q: Tensor) -> References:

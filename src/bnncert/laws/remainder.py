@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch import Tensor
 from bnncert.laws.corners import SQUARE, Corners, Grid, References
 from bnncert.laws.head import Margins
 from bnncert.laws.references import corner_masses
+from bnncert.laws.spectra import log_determinants, norms
 
 POINTS = 65  # of the lattice that a proxy is found on
 NEAR, RATIO, STEPS = 0.02, 1.3, 33  # its t: NEAR/R, and up by the ratio
@@ -31,24 +33,31 @@ SHIFT = 2.0**-33  # by how much of A a checker may not know its mean
 CHANCES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)  # η
 
 
-@dataclass(frozen=True)
-class Remainder:
-    """u of one row by share h, scale λ and chance η."""
+@dataclass(frozen=True, eq=False)
+class Remainders:
+    """u by share h, scale λ and chance η, [..., R, C] of every row one for each of C chances."""
 
-    most: float
-    share: float
-    scale: float
-    chance: float
+    most: Tensor
+    share: Tensor
+    scale: Tensor
+    chance: Tensor
+
+    def of(self, row: int) -> Remainders:
+        kept = (self.most, self.share, self.scale, self.chance)
+        return Remainders(*(x[..., row, :] for x in kept))
 
 
-def remainders(
-    rows: Margins, found: References, at: Grid, ends: Corners
-) -> list[tuple[Remainder, ...]]:
-    """For every row one for each chance."""
-    if not len(rows.radius):
-        return [(Remainder(0.0, 1.0, 1.0, 0.0),)] * found.count
-    mass = corner_masses(at).flatten(2)
-    a, b = ends.a.flatten(2), ends.b.flatten(2)
+def nothing(rows: Margins) -> Remainders:
+    """Where no input moves or no reference is."""
+    zeros = torch.zeros_like(rows.beta).unsqueeze(-1)
+    return Remainders(zeros, zeros + 1, zeros + 1, zeros)
+
+
+def remainders(rows: Margins, found: References, at: Grid, ends: Corners) -> Remainders:
+    if not rows.radius.shape[-1]:
+        return nothing(rows)
+    mass = corner_masses(at).flatten(-4)
+    a, b = ends.a.flatten(-4), ends.b.flatten(-4)
     first, second = ((mass * x).sum(-1, keepdim=True) for x in (a, b))
     moment = (mass * a * a).sum(-1)
     shifts = [SHIFT * x.abs().amax(-1) for x in (a, b)]
@@ -62,43 +71,47 @@ def remainders(
         proxy(b - slope.unsqueeze(-1) * a, mass, beside),
     )
     away = first.squeeze(-1) @ rows.weight.mT + second.squeeze(-1) @ rows.kappa.mT - found.y
-    return [
-        _row(rows, found.theta[r], slope[r], (proxies[0][r], proxies[1][r]), away[r])
-        for r in range(found.count)
-    ]
+    scaled = (SQUARE * rows.radius.unsqueeze(-2) / found.theta).sqrt()
+    off = torch.linalg.vector_norm(scaled * away, dim=-1) * (1 + rows.slack)
+    return _best(_tried(rows, scaled, slope, proxies), off)
 
 
-def _row(
-    rows: Margins, theta: Tensor, slope: Tensor, proxies: tuple[Tensor, Tensor], away: Tensor
-) -> tuple[Remainder, ...]:
-    scaled = (SQUARE * rows.radius / theta).sqrt()
-    off = float(torch.linalg.vector_norm(scaled * away)) * (1 + rows.slack)
-    along = scaled.unsqueeze(1) * (rows.weight + slope * rows.kappa)
-    beside = scaled.unsqueeze(1) * rows.kappa
-    tried: list[tuple[float, float, float]] = []  # h, λ, log E exp(λ ½‖·‖²)
-    for share in SHARES:
-        parts = (
-            along * ((1 + share) * proxies[0]).sqrt(),
-            beside * ((1 + 1 / share) * proxies[1]).sqrt(),
-        )
-        both = torch.cat(parts, 1)
-        gram = both.mT @ both if both.shape[1] < both.shape[0] else both @ both.mT
-        values = torch.linalg.eigvalsh(gram).clamp_min(0)
-        for part in SCALES:
-            scale = part / max(float(values[-1]), 1e-100)
-            logarithm = -float(torch.log1p(-scale * values).sum()) / 2
-            logarithm += SPARE * len(values) ** 2
-            tried.append((share, scale, logarithm))
-    return tuple(_best(tried, off, chance) for chance in CHANCES)
+Tried: TypeAlias = tuple[Tensor, Tensor, Tensor]  # h, λ, log E exp(λ ½‖·‖²), each [..., R, T]
 
 
-def _best(tried: list[tuple[float, float, float]], off: float, chance: float) -> Remainder:
-    def most(one: tuple[float, float, float]) -> float:
-        s = (one[2] + math.log(1 / chance)) / one[1]
-        return (math.sqrt(2 * s) + off) ** 2 / 2 * (1 + ROUNDED)
+def _tried(rows: Margins, scaled: Tensor, slope: Tensor, proxies: tuple[Tensor, Tensor]) -> Tried:
+    """Of every share and every scale."""
+    along = rows.weight + slope.unsqueeze(-2) * rows.kappa.unsqueeze(-3)
+    both = torch.cat([along, rows.kappa.unsqueeze(-3).expand_as(along)], -1)
+    both = scaled.unsqueeze(-1) * both
+    share = scaled.new_tensor(SHARES).unsqueeze(-1)
+    parts = (1 + share) * proxies[0].unsqueeze(-2), (1 + 1 / share) * proxies[1].unsqueeze(-2)
+    grams = _grams(both, torch.cat(parts, -1))
+    norm = norms(grams).clamp_min(1e-100)
+    scale = torch.stack([part / norm for part in SCALES], -1)
+    shrunk = torch.stack([log_determinants(grams, one) for one in scale.unbind(-1)], -1)
+    logarithm = SPARE * grams.shape[-1] ** 2 - shrunk / 2
+    return share.expand_as(scale).flatten(-2), scale.flatten(-2), logarithm.flatten(-2)
 
-    share, scale, _ = best = min(tried, key=most)
-    return Remainder(most(best), share, scale, chance)
+
+def _grams(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i p_i x_i x_iᵀ, x_i the columns of [..., J, m], for each p of [..., S, m]; or the matrix of
+    scalar products, which has the same determinants, where it is smaller."""
+    if vectors.shape[-1] < vectors.shape[-2]:
+        roots = weights.sqrt()
+        return (vectors.mT @ vectors).unsqueeze(-3) * roots.unsqueeze(-1) * roots.unsqueeze(-2)
+    vectors = vectors.unsqueeze(-3)
+    return (vectors * weights.unsqueeze(-2)) @ vectors.mT
+
+
+def _best(tried: Tried, off: Tensor) -> Remainders:
+    """For every chance."""
+    chances = off.new_tensor(CHANCES)
+    share, scale, logarithm = tried
+    s = (logarithm.unsqueeze(-2) - chances.log().unsqueeze(-1)) / scale.unsqueeze(-2)
+    most, best = ((2 * s).sqrt() + off[..., None, None]).square().min(-1)
+    kept = share.gather(-1, best), scale.gather(-1, best)
+    return Remainders(most / 2 * (1 + ROUNDED), *kept, chances.expand_as(most))
 
 
 def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 import torch
@@ -26,6 +27,8 @@ from bnncert.model.activations import Activation, ReLU
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, ball, opposite
+from bnncert.numerics.batching import in_batches
+from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import UNIT
 from bnncert.posteriors.independent import Normal
 
@@ -52,13 +55,13 @@ def moments(activation: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, 
 
 
 def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the rows [R] where the hidden layer reads x [..., J]."""
+    """Mean and standard deviation of the rows [B, R] where the hidden layer reads x [B, J]."""
     mean = x @ net.weight + net.bias
     std = (x**2 @ net.weight_std**2 + net.bias_std**2).sqrt().clamp_min(1e-150)
     first, second = moments(net.activation, mean, std)
     v, s = rows @ net.out.mT, rows**2 @ (net.out_std**2).mT
-    variance = second @ (v**2 + s).mT - first**2 @ (v**2).mT + rows**2 @ net.shift_std**2
-    return first @ v.mT + rows @ net.shift + offsets, variance.clamp_min(0).sqrt()
+    variance = dot(v**2 + s, second) - dot(v**2, first**2) + rows**2 @ net.shift_std**2
+    return dot(v, first) + rows @ net.shift + offsets, variance.clamp_min(0).sqrt()
 
 
 def worthwhile(problem: Problem, posterior: Normal, box: Box) -> list[bool]:
@@ -68,17 +71,22 @@ def worthwhile(problem: Problem, posterior: Normal, box: Box) -> list[bool]:
     layers before, theirs will do.
     """
     net, spec = head(problem.network, posterior), problem.specification
-    found = []
-    for i in range(len(problem)):
-        lower, upper = box.lower[i], box.upper[i]
-        center = (lower + upper) / 2
-        rows = spec.rows[i]
-        mean, std = standing(net, center, rows, spec.offsets[i])
-        on = _slope(net.activation, center @ net.weight + net.bias)
-        slope = (rows @ net.out.mT * on) @ net.weight.mT
-        loss = slope.abs() @ (upper - lower) / 2
-        least = (mean / std.clamp_min(1e-300)).amin()
-        found.append(bool((std >= NOISY * loss).all() and least > -3))
+
+    def decided(part: slice) -> list[bool]:
+        return _noisy(net, spec.rows[part], spec.offsets[part], box[part])
+
+    each = 8 * 4 * spec.rows.shape[1] * sum(net.weight.shape)
+    return list(chain.from_iterable(in_batches(decided, len(problem), each, spec.rows.device)))
+
+
+def _noisy(net: Head, rows: Tensor, offsets: Tensor, box: Box) -> list[bool]:
+    center = (box.lower + box.upper) / 2
+    mean, std = standing(net, center, rows, offsets)
+    on = _slope(net.activation, center @ net.weight + net.bias)
+    slope = (rows @ net.out.mT * on.unsqueeze(1)) @ net.weight.mT
+    loss = dot(slope.abs(), (box.upper - box.lower) / 2)
+    least = (mean / std.clamp_min(1e-300)).amin(-1)
+    found: list[bool] = ((std >= NOISY * loss).all(-1) & (least > -3)).tolist()
     return found
 
 
@@ -93,114 +101,129 @@ def _slope(activation: Activation, z: Tensor) -> Tensor:
 
 def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | None]:
     """For every input an upper bound at the worst point found; None where no row fails there."""
-    net = head(problem.network, posterior)
-    found: list[Refutation | None] = []
-    for i in range(len(problem)):
-        spec = problem[i : i + 1].specification
-        read = partial(read_at, problem.network, posterior)
-        worst = _worst(net, read, spec)
-        if worst.chance <= WORTH:
-            found.append(None)
-            continue
-        both = _at(problem, posterior, spec, worst), _apart(problem, posterior, spec, worst, read)
-        known = (one for one in both if one is not None)
-        found.append(min(known, key=lambda one: one.upper, default=None))
+    net, spec = head(problem.network, posterior), problem.specification
+    read = partial(read_at, problem.network, posterior)
+    each = 8 * 8 * ROWS * sum(math.prod(shape) for shape in problem.network.shapes)
+    parts = in_batches(
+        lambda part: _worst(net, read, spec[part]), len(problem), each, spec.rows.device
+    )
+    found: list[Refutation | None] = [None] * len(problem)
+    worth = {i: one for i, one in enumerate(chain.from_iterable(parts)) if one.chance > WORTH}
+    first = _failing(problem, posterior, {i: (one, one.row) for i, one in worth.items()})
+    others = {i: (one, one.other) for i, one in worth.items() if one.other is not None}
+    second = _failing(problem, posterior, others)
+    for i, one in worth.items():
+        at_one = _refutation(one, first[i], second.get(i))
+        apart = _apart(problem[i : i + 1], posterior, one, read)
+        known = [refutation for refutation in (at_one, apart) if refutation is not None]
+        found[i] = min(known, key=lambda refutation: refutation.upper, default=None)
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Worst:
-    """A point [1, *shape], a row and perhaps its opposite, and about the chance that one of them
-    fails there."""
+    """A point [*shape], a row and perhaps its opposite, and about the chance that one of them fails
+    there."""
 
     chance: float
     point: Tensor
-    rows: list[int]
+    row: int
+    other: int | None
 
 
-def _at(
-    problem: Problem, posterior: Normal, spec: Specification, worst: _Worst
-) -> Refutation | None:
-    row, *others = worst.rows
-    law = _failing(problem, posterior, spec, worst.point, row)
+def _refutation(worst: _Worst, law: Law, second: Law | None) -> Refutation | None:
     least, against = law.bound, None
-    for other in others:
-        second = _failing(problem, posterior, spec, worst.point, other)
-        if second.bound > 0:
-            least, against = least + second.bound, Opposite(other, second)
+    if second is not None and second.bound > 0 and worst.other is not None:
+        least, against = least + second.bound, Opposite(worst.other, second)
     upper = min(1.0, max(0.0, 1 - least + 8 * UNIT))
-    return Refutation(upper, worst.point[0].cpu(), row, law, against) if upper < 1 else None
+    return Refutation(upper, worst.point.cpu(), worst.row, law, against) if upper < 1 else None
 
 
-def _apart(
-    problem: Problem, posterior: Normal, spec: Specification, worst: _Worst, read: Read
-) -> Refutation | None:
+def _apart(problem: Problem, posterior: Normal, worst: _Worst, read: Read) -> Refutation | None:
     """Of a row and its opposite, each where it alone fails most: what both fail together counts
     once, which is the law of a fall where one coordinate differs."""
-    if len(worst.rows) < 2 or has_trunk(problem.network):
+    if worst.other is None or has_trunk(problem.network):
         return None
-    net = head(problem.network, posterior)
-    first, second = (_descended(net, read, spec, [row]).point for row in worst.rows)
+    net, row, other = head(problem.network, posterior), worst.row, worst.other
+    spec = problem.specification
+    (first,), (second,) = (_descended(net, read, spec, [(0, one, None)])[1] for one in (row, other))
     ends = second.flatten(), first.flatten()
-    row, other = worst.rows
     normal = spec.rows[0, row : row + 1]
     apart = spec.offsets[0, [row, other]].sum()
-    lower, upper = torch.minimum(*ends), torch.maximum(*ends)
-    alone = int((lower < upper).sum()) == 1
-    if not alone or not in_scale(net, lower, upper, normal, apart):
+    box = torch.minimum(*ends)[None], torch.maximum(*ends)[None]
+    alone = int((box[0] < box[1]).sum()) == 1
+    if not alone or not bool(in_scale(net, *box, normal[None], apart.reshape(1, 1))):
         return None
     both = fall(net, *ends, normal, float(apart))
-    laws = (
-        _failing(problem, posterior, spec, point, number)
+    law, against = (
+        _failing(problem, posterior, {0: (replace(worst, point=point), number)})[0]
         for point, number in ((first, row), (second, other))
     )
-    law, against = laws
     least = law.bound + against.bound - both.most
-    upper_bound = min(1.0, max(0.0, 1 - least + 8 * UNIT))
-    opposing = Opposite(other, against, second[0].cpu(), both)
-    found = Refutation(upper_bound, first[0].cpu(), row, law, opposing)
-    return found if upper_bound < 1 else None
+    upper = min(1.0, max(0.0, 1 - least + 8 * UNIT))
+    opposing = Opposite(other, against, second.cpu(), both)
+    return Refutation(upper, first.cpu(), row, law, opposing) if upper < 1 else None
 
 
 def _failing(
-    problem: Problem, posterior: Normal, spec: Specification, point: Tensor, row: int
-) -> Law:
-    """The law of a negated row at a point."""
+    problem: Problem, posterior: Normal, at: dict[int, tuple[_Worst, int]]
+) -> dict[int, Law]:
+    """Of some inputs the laws of negated rows at points."""
+    if not at:
+        return {}
+    spec = problem.specification
+    points = torch.stack([worst.point for worst, _ in at.values()])
+    where = list(at), [row for _, row in at.values()]
     negated = Specification(
-        ball(point, 0), -spec.rows[:, row : row + 1], -spec.offsets[:, row : row + 1]
+        ball(points, 0), -spec.rows[where].unsqueeze(1), -spec.offsets[where].unsqueeze(1)
     )
-    (law,) = prove_laws(Problem(problem.network, posterior, negated), posterior)
-    return law
+    laws = prove_laws(Problem(problem.network, posterior, negated), posterior)
+    return dict(zip(at, laws, strict=True))
 
 
-def _worst(net: Head, read: Read, spec: Specification) -> _Worst:
+def _worst(net: Head, read: Read, spec: Specification) -> list[_Worst]:
     """Of the rows that are nearest to failing at the centre, each with its opposite."""
-    rows, offsets = spec.rows[0], spec.offsets[0]
-    mean, std = standing(net, read(spec.region.center)[0], rows, offsets)
-    found = []
-    for row in (mean / std.clamp_min(1e-300)).argsort()[:ROWS].tolist():
-        other = opposite(rows, offsets, row)
-        found.append(_descended(net, read, spec, [row] if other is None else [row, other]))
-    return max(found, key=lambda one: one.chance)
+    rows, offsets = spec.rows, spec.offsets
+    mean, std = standing(net, read(spec.region.center), rows, offsets)
+    nearest = (mean / std.clamp_min(1e-300)).argsort(-1)[:, :ROWS]
+    place = torch.arange(len(spec), device=rows.device).repeat_interleave(nearest.shape[1])
+    own, far = rows.cpu(), offsets.cpu()
+    pairs = [
+        (i, row, opposite(own[i], far[i], row))
+        for i, each in enumerate(nearest.tolist())
+        for row in each
+    ]
+    chances, points = _descended(net, read, spec[place], pairs)
+    best: dict[int, _Worst] = {}
+    for (i, row, other), chance, point in zip(pairs, chances, points, strict=True):
+        if i not in best or chance > best[i].chance:
+            best[i] = _Worst(chance, point, row, other)
+    return list(best.values())
 
 
-def _descended(net: Head, read: Read, spec: Specification, chosen: list[int]) -> _Worst:
-    """By steps against the sign of the gradient of the first row's mean, in units of its deviation,
-    that shrink; of all points on the way the one where all rows together fail most."""
-    rows, offsets, region = spec.rows[0][chosen], spec.offsets[0][chosen], spec.region
-    x = region.center
-    best = -math.inf, x
+def _descended(
+    net: Head, read: Read, spec: Specification, pairs: list[tuple[int, int, int | None]]
+) -> tuple[list[float], Tensor]:
+    """By steps against the sign of the gradient of a row's mean, in units of its deviation, that
+    shrink; of all points on the way the one where it and its opposite together fail most."""
+    device, region = spec.rows.device, spec.region
+    both = [(row, row if other is None else other) for _, row, other in pairs]
+    where = torch.arange(len(spec), device=device)[:, None], torch.tensor(both, device=device)
+    counted = torch.tensor([(True, other is not None) for *_, other in pairs], device=device)
+    rows, offsets = spec.rows[where], spec.offsets[where]
+    x = best = region.center
+    most = torch.full_like(offsets[:, 0], -math.inf)
     radius = region.box.upper - region.box.lower
-    for step in range(STEPS + 1):
+    for step in range(STEPS + 1 if bool(region.eps.any()) else 1):
         with torch.enable_grad():
             at = x.detach().requires_grad_()
-            mean, std = standing(net, read(at)[0], rows, offsets)
+            mean, std = standing(net, read(at), rows, offsets)
             ratio = mean / std.clamp_min(1e-300)
-            (slope,) = torch.autograd.grad(ratio[0], at)
-        chance = float(torch.special.log_ndtr(-ratio.detach()).logsumexp(0))
-        if chance > best[0]:
-            best = chance, x
-        if not float(region.eps[0]):
-            break
+            (slope,) = torch.autograd.grad(ratio[:, 0].sum(), at)
+        chance = torch.where(counted, torch.special.log_ndtr(-ratio.detach()), -math.inf)
+        chance = chance.logsumexp(-1)
+        better = chance > most
+        most = torch.where(better, chance, most)
+        best = torch.where(better.reshape(-1, *[1] * (x.dim() - 1)), x, best)
         x = project(region, (x - radius * 0.5 ** (1 + step / 4) * slope.sign()).unsqueeze(0))[0]
-    return _Worst(math.exp(min(best[0], 0.0)), best[1], chosen)
+    return most.clamp_max(0).exp().tolist(), best

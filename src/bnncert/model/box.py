@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ class Box:
     def shape(self) -> torch.Size:
         return self.lower.shape
 
-    @property
+    @cached_property
     def magnitude(self) -> Tensor:
         """max |v| over the box, elementwise."""
         return torch.maximum(self.lower.abs(), self.upper.abs())

@@ -252,9 +252,32 @@ class Specification:
         rows = self.rows[index, row].unsqueeze(1)
         return Specification(self.region[index], rows, self.offsets[index, row].unsqueeze(1))
 
+    def distinct(self) -> Specification:
+        """Without rows that say of every input what one before says, at most at a power of two
+        times its size: the same networks are safe, and no bound counts a failure twice."""
+        if self.labels is not None:
+            return self
+        said = torch.cat([self.rows, self.offsets.unsqueeze(2)], 2)
+        kept: list[int] = []
+        for row in range(said.shape[1]):
+            if not _repeats(said[:, kept], said[:, row : row + 1]):
+                kept.append(row)
+        if len(kept) == said.shape[1]:
+            return self
+        return Specification(self.region, self.rows[:, kept], self.offsets[:, kept])
+
     def margins(self, outputs: Tensor) -> Tensor:
         """C y + d for outputs [..., B, outputs]."""
         return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets
+
+
+def _repeats(before: Tensor, row: Tensor) -> bool:
+    """Whether one of the rows [B, R, n] is in every input the row [B, 1, n], or that by a power of
+    two: exactly, as products there and back show."""
+    own, other = (torch.frexp(each.abs().amax(-1, keepdim=True)).exponent for each in (row, before))
+    factor = torch.exp2((own - other).double())
+    same = (before * factor == row) & (row / factor == before)
+    return bool(same.all(-1).all(0).any())
 
 
 def opposite(rows: Tensor, offsets: Tensor, row: int) -> int | None:
