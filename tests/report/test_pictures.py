@@ -165,6 +165,15 @@ def test_an_opposite_row_in_words() -> None:
         "At the stored counterexample output 0 above -0.5 fails with probability"
     )
     assert last.endswith("and output 0 below 0.25, its opposite, with probability at least 0.25.")
+    fall = {"probability": (0.125).hex(), "cells": [2, 1, 2, 1], "size": 16, "along": 1}
+    found["opposite"]["both"] = fall
+    ends |= {f"c0.both.{name}": torch.zeros(1) for name in ("numbers", "slopes")}
+    ends["c0.opposite.point"] = torch.zeros(2).double()
+    (*_, last) = in_words(Certificate(own, ends))
+    assert last.endswith(
+        "its opposite, at a point of its own, with probability at least 0.25; both fail together "
+        "with probability at most 0.125."
+    )
 
 
 def test_components_are_told_apart() -> None:

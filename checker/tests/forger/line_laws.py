@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,35 @@ def has_trunk(net: Net) -> bool:
 
 
 def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]:
-    """A threshold, slopes and a lattice, mostly such as could prove something."""
+    """Lines with a threshold, or about anchors: a lattice and slopes, mostly such as could prove
+    something."""
     hidden = made.net.layers[-3]["outputs"]
     cells = [int(pick(r, [4, 16, 32])), int(r.integers(1, 4)), 8, int(r.integers(1, 4))]
     size = 2 ** int(pick(r, [6, 10, 12]))
+    found = {"cells": cells, "size": size}
+    at_point = prefix.count(".") > 1  # where nothing moves
+    if r.random() < (0.03 if at_point else 0.5):
+        shape: tuple[int, ...] = (rows, hidden, cells[0], 2)
+        made.tensors[f"{prefix}law.numbers"] = _numbers(r, size, (rows, 3))
+        made.tensors |= _anchors(r, made, prefix, rows)
+        found["along"] = int(pick(r, [1, 4, 8]))
+    else:
+        shape = (hidden, cells[0], 2)
+        made.tensors[f"{prefix}law.numbers"] = _numbers(r, size, (rows,))
+        found["threshold"] = float(pick(r, [0.0, 2.0, 4.0, 5.0])).hex()
+    made.tensors[f"{prefix}law.slopes"] = np.array(
+        pick(r, [np.zeros(shape), np.ones(shape), r.random(shape), r.normal(0, 1, shape)])
+    )
+    if has_trunk(made.net) != (r.random() < 0.03):
+        found["trunk"] = True
+        made.tensors |= _box(r, made, prefix)
+    return {"probability": (0.5).hex(), "law": found}
+
+
+def _numbers(r: Random, size: int, shape: tuple[int, ...]) -> Array:
+    """Of lattices."""
     step = 2.0 ** int(r.integers(-8, -2))
-    number = [
+    each = [
         [
             step,
             -(size // int(pick(r, [2, 2, 2, 4]))),
@@ -44,19 +68,22 @@ def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]
             float(pick(r, [1e-3, 1e-2, 0.5])),
             float(pick(r, [0.1, 1.0, 4.0])),
         ]
-        for _ in range(rows)
+        for _ in range(math.prod(shape))
     ]
-    shape = (hidden, cells[0], 2)
-    made.tensors[f"{prefix}law.numbers"] = np.array(number)
-    made.tensors[f"{prefix}law.slopes"] = np.array(
-        pick(r, [np.zeros(shape), np.ones(shape), r.random(shape), r.normal(0, 1, shape)])
-    )
-    threshold = float(pick(r, [0.0, 2.0, 4.0, 5.0]))
-    law = {"cells": cells, "size": size, "threshold": threshold.hex()}
-    if has_trunk(made.net) != (r.random() < 0.03):
-        law["trunk"] = True
-        made.tensors |= _box(r, made, prefix)
-    return {"probability": (0.5).hex(), "law": law}
+    return np.array(each).reshape(*shape, 6)
+
+
+def _anchors(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Array]:
+    """At an end of the side that moves, between them, or elsewhere; where several move, of one."""
+    points = made.points()
+    x = (points if len(points) else made.tensors["x"][None]).reshape(max(len(points), 1), -1)
+    low, high = x.min(0), x.max(0)
+    side = int((high - low).argmax())
+    places = [pick(r, [0.0, 1.0, 0.5, float(r.normal())]) for _ in range(rows)]
+    return {
+        f"{prefix}law.anchors": np.array([low[side] + p * (high - low)[side] for p in places]),
+        f"{prefix}law.spared": r.exponential(float(pick(r, [0.1, 0.5])), rows),
+    }
 
 
 def _box(r: Random, made: Forgery, prefix: str) -> dict[str, Array]:

@@ -106,7 +106,11 @@ class Adversary:
         if verdict.quantity == "P_safe":
             self.counts["lower bounds that say something"] += lower > 0
             self.counts["upper bounds that say something"] += upper < 1
-            for what, name in (("lines", "law.slopes"), ("trunks", "law.lower")):
+            for what, name in (
+                ("lines", "law.slopes"),
+                ("anchors", "law.anchors"),
+                ("trunks", "law.lower"),
+            ):
                 if any(key.endswith(name) for key in made.tensors):
                     self.counts[f"{what}: bounds that say something"] += lower > 0 or upper < 1
             if lower <= 0 and upper >= 1:
@@ -164,11 +168,22 @@ def test_nothing_false_is_supported_by_lines(tmp_path: Path) -> None:
     """Networks that end in a hidden layer and an output."""
     adversary = Adversary(tmp_path)
     seeds = (k for k in count(10**5) if has_form(random_net(np.random.default_rng(k))))
-    for seed in islice(seeds, 500):
+    for seed in islice(seeds, 800):
         adversary.attempt(seed)
     adversary.report()
     assert adversary.counts["lines: bounds that say something"] >= 20
     assert adversary.counts["trunks: bounds that say something"] >= 5
+
+
+def test_nothing_false_is_supported_by_anchors(tmp_path: Path) -> None:
+    """The same of one input."""
+    adversary = Adversary(tmp_path)
+    nets = ((k, random_net(np.random.default_rng(k))) for k in count(2 * 10**5))
+    seeds = (k for k, net in nets if has_form(net) and net.input_shape == (1,))
+    for seed in islice(seeds, 600):
+        adversary.attempt(seed)
+    adversary.report()
+    assert adversary.counts["anchors: bounds that say something"] >= 8
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 from flint import ctx
 
+from mutants.anchor_values import anchor_laws, falls
 from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.brackets import radii
 from mutants.cells import maps
@@ -75,6 +76,8 @@ CHECKS = (
     means,
     laws,
     line_laws,
+    anchor_laws,
+    falls,
     curve_lines,
     deep,
     forms,
@@ -91,7 +94,7 @@ OWN = {
     "curves": (curve_lines,),
     "deep": (forms, deep),
     "functionals": (heads, graphs),
-    "laws": (laws, line_laws),
+    "laws": (laws, line_laws, anchor_laws, falls),
     "layers": (curve_lines, splits),
     "linear": (steps, graphs),
     "maps": (maps,),

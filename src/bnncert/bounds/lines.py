@@ -32,10 +32,13 @@ class Relaxation:
         return Relaxation(*(getattr(self, field.name).flatten(1) for field in fields(self)))
 
 
-def hull_slope(points: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
-    """The slope, at the middle of [first, last], of the largest convex function that is at most the
-    values at the points, which rise; 0 where all points are the same."""
-    middle = points[0] / 2 + points[-1] / 2
+def hull_slope(
+    points: Sequence[Tensor], values: Sequence[Tensor], middle: Tensor | None = None
+) -> Tensor:
+    """The slope, at the middle of [first, last] or where it is wanted, of the largest convex
+    function that is at most the values at the points, which rise; 0 where all points are the
+    same."""
+    middle = points[0] / 2 + points[-1] / 2 if middle is None else middle
     least = torch.full_like(middle, torch.inf)
     slope = torch.zeros_like(middle)
     for i, j in combinations(range(len(points)), 2):

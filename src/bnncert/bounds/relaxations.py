@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnncert.bounds.curves import curved, lost
+from bnncert.bounds.curves import Facing, curved, lost, lower_intercept
 from bnncert.bounds.lines import SLACK, Relaxation, hull_slope
 from bnncert.model.activations import (
     SMOOTH,
@@ -38,6 +38,7 @@ from bnncert.numerics.rounding import TINY, UNIT
 __all__ = [
     "Relaxation",
     "image",
+    "lowest",
     "outer_slopes",
     "relax",
     "slope_below",
@@ -75,6 +76,19 @@ def image(activation: Activation, interval: Box) -> Box:
     low = torch.minimum(lower, upper) - slack
     high = torch.maximum(lower, upper) + slack
     return Box(torch.where(inside, low.clamp_max(least), low), high)
+
+
+def lowest(activation: Activation, sign: int, slope: Tensor, interval: Box) -> Tensor:
+    """min over the interval [..., *shape] of sign f(z) - slope z, rounded down."""
+    if isinstance(activation, SMOOTH):
+        if sign > 0:
+            return smooth_intercept(activation, slope, interval.lower, interval.upper)
+        turned_around = smooth_intercept(activation, -slope, -interval.upper, -interval.lower)
+        twice = 2 * activation(torch.zeros_like(slope))
+        return turned_around - twice * (1 + 4 * UNIT)
+    if isinstance(activation, CURVES):
+        return lower_intercept(Facing(activation, sign), slope, interval.lower, interval.upper)
+    return kinked_intercept(activation, sign, slope, interval)
 
 
 def slope_below(activation: Bent | PReLU, like: Tensor) -> Tensor:

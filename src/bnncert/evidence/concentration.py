@@ -17,12 +17,22 @@ from torch import Tensor
 
 from bnncert.evidence.correlated import CORRELATED, Correlated, read_correlated, write_correlated
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
-from bnncert.evidence.laws import LAW, Law, LineLaw, read_law, write_law
+from bnncert.evidence.laws import (
+    LAW,
+    AnchorLaw,
+    Fall,
+    Law,
+    LineLaw,
+    read_fall,
+    read_law,
+    write_fall,
+    write_law,
+)
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
 COMPONENTS, WEIGHT, LOWER, UPPER = "components", "weight", "lower", "upper"
-ROW, FAILURE, POINT, OPPOSITE = "row", "failure", "point", "opposite"
+ROW, FAILURE, POINT, OPPOSITE, BOTH = "row", "failure", "point", "opposite", "both"
 PROBABILITY, THRESHOLD, OPTIMISED, TREES = "probability", "t", "rows_optimised", "trees"
 ALONE = "layers_alone"
 DIMENSION, AT, BELOW, ABOVE = "dimension", "at", "below", "above"
@@ -107,12 +117,15 @@ Proved: TypeAlias = Proof | Law | Deep | Correlated
 class Opposite:
     """Row number `row`, -c·y + d', fails at a point with the probability proved.
 
-    Its sum with c·y + d is d + d': if that is above 0 they never fail together, so that their
-    probabilities add up, and if not P_safe = 0.
+    Its sum with c·y + d is d + d': if that is above 0 they never fail together at one point, so
+    that their probabilities add up, and if not P_safe = 0. At a point of its own they do so with a
+    probability of at most that of a fall.
     """
 
     row: int
     proof: Proved
+    point: Tensor | None = None
+    both: Fall | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +168,8 @@ def _name(proof: Proved) -> str:
         return "moments"
     if isinstance(proof, Correlated):
         return "correlated"
+    if isinstance(proof, AnchorLaw):
+        return "anchors"
     if isinstance(proof, Law):
         return "lines" if isinstance(proof, LineLaw) else "laws"
     return "splits" if proof.trees or proof.cut is not None else "linear"
@@ -175,6 +190,10 @@ def write(found: Concentration) -> Written:
             if other is not None:
                 failure = _write_proof(other.proof, f"c{c}.{OPPOSITE}.", tensors)
                 entry[UPPER][OPPOSITE] = {ROW: other.row, FAILURE: failure}
+                if other.point is not None and other.both is not None:
+                    tensors[f"c{c}.{OPPOSITE}.{POINT}"] = other.point.clone()
+                    both = write_fall(other.both, f"c{c}.{BOTH}.", tensors)
+                    entry[UPPER][OPPOSITE][BOTH] = both
         entries.append(entry)
     return Written(KIND, {COMPONENTS: entries}, tensors)
 
@@ -189,15 +208,23 @@ def read(value: Any, tensors: Tensors) -> Concentration:
             point = tensors[f"c{c}.{POINT}"]
             upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
             if OPPOSITE in entry[UPPER]:
-                upper = _with_opposite(upper, entry[UPPER][OPPOSITE], f"c{c}.{OPPOSITE}.", tensors)
+                upper = _with_opposite(upper, entry[UPPER][OPPOSITE], f"c{c}.", tensors)
         components.append(Component(float.fromhex(entry[WEIGHT]), lower, upper))
     return Concentration(tuple(components))
 
 
 def _with_opposite(found: Refutation, value: Any, prefix: str, tensors: Tensors) -> Refutation:
-    proof = _read_proof(value[FAILURE], prefix, tensors)
-    upper = max(0.0, found.upper - proof.bound)
-    return replace(found, upper=upper, opposite=Opposite(value[ROW], proof))
+    proof = _read_proof(value[FAILURE], f"{prefix}{OPPOSITE}.", tensors)
+    other = Opposite(value[ROW], proof)
+    if BOTH in value:
+        both = read_fall(value[BOTH], f"{prefix}{BOTH}.", tensors)
+        other = replace(other, point=tensors[f"{prefix}{OPPOSITE}.{POINT}"], both=both)
+    return replace(found, upper=max(0.0, found.upper - counted(other)), opposite=other)
+
+
+def counted(other: Opposite) -> float:
+    """What the opposite row adds to the failures of the first."""
+    return other.proof.bound - (other.both.most if other.both else 0.0)
 
 
 def _write_proof(proof: Proved, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ LAW, CELLS, SIZE = "law", "cells", "size"
 PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
+ALONG, ANCHORS, SPARED = "along", "anchors", "spared"
 TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
@@ -54,12 +55,55 @@ class LineLaw(Law):
     slopes: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class AnchorLaw(Law):
+    """Where one input moves alone: along, the number of cells of what of its weights is independent
+    of z; by row an anchor, a coordinate of that input, and q, what failures at the anchor spare the
+    way from there, [R]; slopes [R, n, K, 2] of lines. numbers [R, 3, 6]: at the anchor, and to the
+    upper and to the lower end."""
+
+    along: int
+    anchors: Tensor
+    spared: Tensor
+    slopes: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Fall:
+    """Two opposite rows fail at two points, that differ in one coordinate, with a probability of at
+    most `most`: a row's fall between them. numbers [1, 6] and slopes [n, K, 2] as of laws by
+    anchors, from the point of the second row to that of the first."""
+
+    most: float
+    cells: tuple[int, int, int, int]
+    size: int
+    numbers: Tensor
+    along: int
+    slopes: Tensor
+
+
+def write_fall(found: Fall, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    for name in (NUMBERS, SLOPES):
+        tensors[f"{prefix}{name}"] = getattr(found, name).clone()
+    said = {CELLS: list(found.cells), SIZE: found.size, ALONG: found.along}
+    return {PROBABILITY: found.most.hex(), **said}
+
+
+def read_fall(value: Any, prefix: str, tensors: Tensors) -> Fall:
+    numbers, slopes = (tensors[f"{prefix}{name}"] for name in (NUMBERS, SLOPES))
+    most, cells = float.fromhex(value[PROBABILITY]), tuple(value[CELLS])
+    return Fall(most, cells, value[SIZE], numbers, value[ALONG], slopes)
+
+
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     said: dict[str, Any] = {CELLS: list(found.cells), SIZE: found.size}
     names = [NUMBERS, REMAINDERS, THETA, Y]
     if isinstance(found, LineLaw):
         said[THRESHOLD] = found.threshold.hex()
         names = [NUMBERS, SLOPES]
+    if isinstance(found, AnchorLaw):
+        said[ALONG] = found.along
+        names = [NUMBERS, ANCHORS, SPARED, SLOPES]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
     if found.trunk is not None:
@@ -85,5 +129,8 @@ def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
     if THRESHOLD in said:
         slopes = tensors[f"{prefix}{LAW}.{SLOPES}"]
         return LineLaw(*common, float.fromhex(said[THRESHOLD]), slopes)
+    if ALONG in said:
+        own = (tensors[f"{prefix}{LAW}.{name}"] for name in (ANCHORS, SPARED, SLOPES))
+        return AnchorLaw(*common, said[ALONG], *own)
     own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
     return SharedLaw(*common, *own)

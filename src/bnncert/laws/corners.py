@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.laws.cells import REACH, Cells
+from bnncert.laws.cells import REACH, Cells, base_edges, cells, with_edge
 from bnncert.laws.head import UNDERFLOW, Margins
 from bnncert.numerics.products import dot
 from bnncert.numerics.tails import expected_magnitude
@@ -96,6 +96,15 @@ def grid(rows: Margins, first: Cells, second: Cells) -> Grid:
     ]
     positive = v[..., 1:] + v[..., :-1] > 0
     return Grid(first, second, z, v, torch.stack(ends, -1), positive)
+
+
+def grid_of(rows: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
+    """With an edge at each kink of z and at v = 0."""
+    first, second = (base_edges(count).to(rows.mean.device) for count in counts[::2])
+    for kink in kinks:
+        first = with_edge(first, ((kink - rows.mean) / rows.std).nan_to_num(math.inf))
+    second = with_edge(second, (-rows.v / rows.s).nan_to_num(math.inf))
+    return grid(rows, cells(first, counts[1]), cells(second, counts[3]))
 
 
 def excess(x: Tensor, s: Tensor) -> Tensor:

@@ -57,12 +57,12 @@ def lines(activation: Activation, rows: Margins, at: Grid, threshold: float) -> 
     sign = torch.tensor([1.0, -1.0]).to(slope).reshape(2, *[1] * z.dim())
     factor = slope.unsqueeze(-1) * z + lift.unsqueeze(-1)
     factor = factor - sign * slope.abs().unsqueeze(-1) * shift
-    size, largest = size.unsqueeze(-1), _largest(activation, size).unsqueeze(-1)
-    summed = slope.abs() * size + lift.abs() + largest
+    size, most = size.unsqueeze(-1), largest(activation, size).unsqueeze(-1)
+    summed = slope.abs() * size + lift.abs() + most
     return Lines(factor, slope.movedim(0, -1).contiguous(), summed)
 
 
-def _largest(activation: Activation, size: Tensor) -> Tensor:
+def largest(activation: Activation, size: Tensor) -> Tensor:
     """Of |f| where |z| <= size. What v is off by multiplies f itself: where v is nearly 0 its sign
     may be wrong, and the line on the other side, which may be flat, is no bound of that."""
     traits = activation.traits

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from bnncert.evidence.laws import Law, LineLaw, SharedLaw
-from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge
-from bnncert.laws.corners import Grid, References, constant, corners, grid, references, slopes
+from bnncert.laws.anchored import prove_by_anchors
+from bnncert.laws.cells import OUTSIDE
+from bnncert.laws.corners import References, constant, corners, grid_of, references, slopes
 from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins, read_box
 from bnncert.laws.lines import THRESHOLD, line_corners, lines
 from bnncert.laws.references import chosen
@@ -36,6 +37,7 @@ LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 2, 16, 4)  # the same for lines
 LINES_SIZE, LINES_WIDE = 2**16, 24.0
 LINES_ROOM = 2**21  # points of all neurons' lattices together, which a checker holds
 FEW = 8  # inputs up to which ReLUs may do better one by one
+ENOUGH = 0.99  # of a bound: anchors are not sought beyond it
 
 
 def prove_laws(problem: Problem, posterior: Normal) -> list[Law]:
@@ -89,21 +91,38 @@ def _of_lines(neurons: int) -> tuple[Counts, int]:
 
 
 def _prove_part(net: Head, box: Box, rows: Tensor, offsets: Tensor, part: slice) -> list[Law]:
+    """By all that may do well; the best."""
     lower, upper, rows, offsets = (x[part] for x in (box.lower, box.upper, rows, offsets))
     own = margins(net, lower, upper, rows, offsets)
-    scaled = in_scale(net, lower, upper, rows, offsets)
-    if not isinstance(net.activation, ReLU):
-        return _by_lines(net, own, scaled)
-    found = _by_references(own, (upper > lower)[0], scaled)
-    if lower.shape[-1] > FEW:
-        return found
-    both = zip(_by_lines(net, own, scaled), found, strict=True)
-    return [max(laws, key=lambda law: law.bound) for laws in both]
+    scaled, moving = in_scale(net, lower, upper, rows, offsets), (upper > lower)[0]
+    relu = isinstance(net.activation, ReLU)
+    found: list[list[Law]] = []
+    if not relu or lower.shape[-1] <= FEW:
+        found.append(_by_lines(net, own, scaled))
+    if relu:
+        found.append(_by_references(own, moving, scaled))
+    best = [max(laws, key=lambda law: law.bound) for laws in zip(*found, strict=True)]
+    if int(moving.sum()) != 1:
+        return best
+    return [
+        _anchored(net, (lower[i], upper[i]), rows[i], offsets[i], law) if scaled[i] else law
+        for i, law in enumerate(best)
+    ]
+
+
+def _anchored(
+    net: Head, box: tuple[Tensor, Tensor], rows: Tensor, offsets: Tensor, known: Law
+) -> Law:
+    """By anchors, where they are better than what is known."""
+    if known.bound >= ENOUGH:
+        return known
+    found = prove_by_anchors(net, *box, rows, offsets)
+    return known if found is None or found.bound <= known.bound else found
 
 
 def _by_references(own: Margins, moving: Tensor, scaled: Tensor) -> list[Law]:
     counts, size = _of_references(own.mean.shape[-1])
-    at = _grid(own, counts, (0.0,))
+    at = grid_of(own, counts, (0.0,))
     found = _rounded(own, chosen(own, at))
     ends = corners(own, found, at, slopes(own, found, at))
 
@@ -121,7 +140,7 @@ def _by_references(own: Margins, moving: Tensor, scaled: Tensor) -> list[Law]:
 def _by_lines(net: Head, own: Margins, scaled: Tensor) -> list[Law]:
     neurons = own.mean.shape[-1]
     counts, size = _of_lines(neurons)
-    at = _grid(own, counts, net.activation.traits.kinks or (0.0,))
+    at = grid_of(own, counts, net.activation.traits.kinks or (0.0,))
     found = lines(net.activation, own, at, THRESHOLD)
     ends = partial(line_corners, own, at, found)
     ready = Ready(own, at, ends, size, LINES_WIDE, floored=True)
@@ -142,15 +161,6 @@ def _bounds(own: Margins, failures: Tensor, extra: list[float]) -> list[float]:
         max(0.0, 1 - (failing + beyond + more) * (1 + SPARE))
         for failing, more in zip(sums, extra, strict=True)
     ]
-
-
-def _grid(rows: Margins, counts: Counts, kinks: tuple[float, ...]) -> Grid:
-    """With an edge at each kink of z and at v = 0."""
-    first, second = (base_edges(count).to(rows.mean.device) for count in counts[::2])
-    for kink in kinks:
-        first = with_edge(first, ((kink - rows.mean) / rows.std).nan_to_num(math.inf))
-    second = with_edge(second, (-rows.v / rows.s).nan_to_num(math.inf))
-    return grid(rows, cells(first, counts[1]), cells(second, counts[3]))
 
 
 def _rounded(rows: Margins, found: References) -> References:

@@ -17,6 +17,7 @@ from bnncert.laws.head import Margins
 from bnncert.laws.lattice import (
     NOISES,
     TILTS,
+    Atoms,
     Choice,
     Sum,
     atoms,
@@ -84,19 +85,56 @@ def best_rows(ready: Ready, left: Tensor, options: Remainders) -> Bound:
 def best_row(ready: Ready, row: int, left: Tensor, options: Remainders) -> Bound:
     """Of rows with remainders [B, C] that lose `left` [B] besides."""
     found = _terms(ready, row)
-    mean, std, apart = _moments(found)
     start = left + options.most[:, options.most.shape[-1] // 2]
+    summed = _summed(found, start, ready.size, ready.wide)
+    lost_too = left + SPARE * (summed.std + left.abs())
+    return _least(summed, options, lost_too, found.place.shape[-2])
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """The law of a sum of B inputs, what made it, its standard deviation, and a probability that is
+    lost besides, infinite where nothing is said."""
+
+    total: Sum
+    choice: Choice
+    std: Tensor
+    extra: Tensor
+
+
+def _summed(found: Terms, start: Tensor, size: int, wide: float) -> Summed:
+    """start: about where it counts, [B]."""
+    mean, std, apart = _moments(found)
     known = torch.stack([mean, std, apart, start], -1)
     sure = (known.abs() < LARGEST).all(-1)  # of others nothing is said
-    choice = _lattice(ready, found, known, sure)
-    rest, missing = others(found.beta, found.beta_std, choice, ready.size)
-    laws, lost = spread(found.place, found.mass, choice.step, ready.size, rest.shape[-2])
+    choice = _lattice(size, wide, found, known, sure)
+    rest, missing = others(found.beta, found.beta_std, choice, size)
+    laws, lost = spread(found.place, found.mass, choice.step, size, rest.shape[-2])
     laws[..., -rest.shape[-2] :, :] = rest
     tilt, beneath = _tilted(laws, choice, std)
     choice = replace(choice, tilt=torch.where(sure, tilt, 1.0))
     extra = torch.where(sure, lost + missing + beneath, torch.inf)
-    lost_too = left + SPARE * (std + left.abs())
-    return _least(convolved(laws), choice, options, (lost_too, extra), found.place.shape[-2])
+    return Summed(convolved(laws), choice, std, extra)
+
+
+def failures(
+    found: Atoms, beta: tuple[float, float], reach: Tensor, size: int, wide: float
+) -> tuple[Tensor, Tensor]:
+    """Of one sum of atoms [n, P], none below the least corner of its part, and of a Gaussian:
+    bounds [C] of P(sum <= reach), on the processor, and the numbers [C, 6] that gave them."""
+    mass, place = found.mass[None], shifted(found, best_rate(found), floored=True)[None]
+    rate, mean, std = best_rate(found)[None], *(reach.new_tensor([x]) for x in beta)
+    terms = Terms(mass, place, rate, torch.zeros_like(rate), mean, std)
+    summed = _summed(terms, reach[len(reach) // 2][None], size, wide)
+    nothing = torch.zeros_like(reach)[None]
+    each = _each(summed, reach[None], nothing, SPARE * summed.std, len(found.mass))[0]
+    failure, best = each.min(-1)
+    better = failure < 1
+    choice = summed.choice
+    noise = torch.where(better, reach.new_tensor(NOISES)[best], choice.noise)
+    numbers = (choice.step, choice.low, choice.rate, choice.curb, noise, choice.tilt)
+    table = torch.stack([number.expand(len(reach)) for number in numbers], -1)
+    return torch.where(better, failure, 1.0).cpu(), table.cpu()
 
 
 def _terms(ready: Ready, row: int) -> Terms:
@@ -128,23 +166,23 @@ def _moments(found: Terms) -> tuple[Tensor, Tensor, Tensor]:
     return first.sum(-1) + found.beta, together, apart
 
 
-def _lattice(ready: Ready, found: Terms, known: Tensor, sure: Tensor) -> Choice:
-    windows = [_window(ready, *one) for one in known.where(sure[:, None], 1.0).tolist()]
+def _lattice(size: int, wide: float, found: Terms, known: Tensor, sure: Tensor) -> Choice:
+    windows = [_window(size, wide, *one) for one in known.where(sure[:, None], 1.0).tolist()]
     step, low = known.new_tensor(windows).unbind(-1)
     rate, curb = (torch.where(sure, x, 0.0) for x in (found.rate, found.curb))
     return Choice(step, low, rate, curb, torch.full_like(step, 0.5), torch.ones_like(step))
 
 
 def _window(
-    ready: Ready, mean: float, std: float, apart: float, start: float
+    size: int, wide: float, mean: float, std: float, apart: float, start: float
 ) -> tuple[float, float]:
     """The lattice's step, a power of 2, and the lowest index of the window about the sum's mean and
     about where it counts."""
-    low, high = min(mean, start) - ready.wide * std, max(mean, start) + ready.wide * std
+    low, high = min(mean, start) - wide * std, max(mean, start) + wide * std
     span = max(high - low, 2 * apart, 1e-200)
-    step = 2.0 ** math.ceil(math.log2(span / (ready.size - 8)))
+    step = 2.0 ** math.ceil(math.log2(span / (size - 8)))
     if span > high - low:  # what is to spare lies below: nothing that is beyond counts there
-        low = high - (ready.size - 8) * step
+        low = high - (size - 8) * step
     return step, float(math.floor(low / step))
 
 
@@ -159,28 +197,32 @@ def _tilted(laws: Tensor, choice: Choice, std: Tensor) -> tuple[Tensor, Tensor]:
     return tilts.gather(-1, best[:, None]).squeeze(-1), least
 
 
-def _least(
-    total: Sum, choice: Choice, options: Remainders, lost: tuple[Tensor, Tensor], terms: int
-) -> Bound:
-    """Of all noises and remainders the least failure, where `lost` is in units of the sum and of
-    probability; 1 where none is less."""
+def _each(summed: Summed, most: Tensor, chance: Tensor, lost: Tensor, terms: int) -> Tensor:
+    """Failures [B, C, H] of all reaches and noises, `lost` [B] in units of the sum; infinite where
+    the window does not hold them."""
+    total, choice = summed.total, summed.choice
     step, size = choice.step, total.law.shape[-1]
-    noises = step.new_tensor(NOISES)
-    noise = noises.expand(*options.most.shape, -1)
-    chance = options.chance.unsqueeze(-1)
-    reach = (lost[0][:, None] + options.most).unsqueeze(-1)
+    noise = step.new_tensor(NOISES).expand(*most.shape, -1)
+    reach = (lost[:, None] + most).unsqueeze(-1)
     reach = reach + noise_reach(terms, noise, step[:, None, None])
     last = (reach / step[:, None, None]).floor() - choice.low[:, None, None]
     inside = (last >= 0) & (last < size)
     where = torch.where(inside, last, 0.0).long()
     tail = total.reached(choice.low).clamp_min(0).gather(-1, where.flatten(1)).view_as(where)
-    tail = tail + (FFT_SPARE * total.error + lost[1])[:, None, None]
-    failure = (tail / (1 - noise) + chance) * (1 + SPARE)
-    failure, best = torch.where(inside, failure, torch.inf).flatten(1).min(-1)
+    tail = tail + (FFT_SPARE * total.error + summed.extra)[:, None, None]
+    failure = (tail / (1 - noise) + chance.unsqueeze(-1)) * (1 + SPARE)
+    return torch.where(inside, failure, torch.inf)
+
+
+def _least(summed: Summed, options: Remainders, lost: Tensor, terms: int) -> Bound:
+    """Of all noises and remainders the least failure; 1 where none is less."""
+    choice = summed.choice
+    every = _each(summed, options.most, options.chance, lost, terms)
+    failure, best = every.flatten(1).min(-1)
     better = failure < 1
     option = torch.where(better, best // len(NOISES), 0)[:, None]
     each = (options.share, options.scale, options.chance)
     kept = torch.cat([x.gather(-1, option) for x in each], -1)
-    noise = torch.where(better, noises[best % len(NOISES)], choice.noise)
+    noise = torch.where(better, every.new_tensor(NOISES)[best % len(NOISES)], choice.noise)
     numbers = (choice.step, choice.low, choice.rate, choice.curb, noise, choice.tilt)
     return Bound(torch.where(better, failure, 1.0), torch.stack(numbers, -1), kept)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
@@ -20,7 +20,8 @@ from torch import Tensor
 from bnncert.attack import project
 from bnncert.evidence.concentration import Opposite, Refutation
 from bnncert.evidence.laws import Law
-from bnncert.laws.head import Head, head, read_at
+from bnncert.laws.anchored import fall
+from bnncert.laws.head import Head, has_trunk, head, in_scale, read_at
 from bnncert.laws.proof import prove_laws
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.box import Box
@@ -112,7 +113,10 @@ def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | Non
     others = {i: (one, one.other) for i, one in worth.items() if one.other is not None}
     second = _failing(problem, posterior, others)
     for i, one in worth.items():
-        found[i] = _refutation(one, first[i], second.get(i))
+        at_one = _refutation(one, first[i], second.get(i))
+        apart = _apart(problem[i : i + 1], posterior, one, read)
+        known = [refutation for refutation in (at_one, apart) if refutation is not None]
+        found[i] = min(known, key=lambda refutation: refutation.upper, default=None)
     return found
 
 
@@ -133,6 +137,32 @@ def _refutation(worst: _Worst, law: Law, second: Law | None) -> Refutation | Non
         least, against = least + second.bound, Opposite(worst.other, second)
     upper = min(1.0, max(0.0, 1 - least + 8 * UNIT))
     return Refutation(upper, worst.point.cpu(), worst.row, law, against) if upper < 1 else None
+
+
+def _apart(problem: Problem, posterior: Normal, worst: _Worst, read: Read) -> Refutation | None:
+    """Of a row and its opposite, each where it alone fails most: what both fail together counts
+    once, which is the law of a fall where one coordinate differs."""
+    if worst.other is None or has_trunk(problem.network):
+        return None
+    net, row, other = head(problem.network, posterior), worst.row, worst.other
+    spec = problem.specification
+    (first,), (second,) = (_descended(net, read, spec, [(0, one, None)])[1] for one in (row, other))
+    ends = second.flatten(), first.flatten()
+    normal = spec.rows[0, row : row + 1]
+    apart = spec.offsets[0, [row, other]].sum()
+    box = torch.minimum(*ends)[None], torch.maximum(*ends)[None]
+    alone = int((box[0] < box[1]).sum()) == 1
+    if not alone or not bool(in_scale(net, *box, normal[None], apart.reshape(1, 1))):
+        return None
+    both = fall(net, *ends, normal, float(apart))
+    law, against = (
+        _failing(problem, posterior, {0: (replace(worst, point=point), number)})[0]
+        for point, number in ((first, row), (second, other))
+    )
+    least = law.bound + against.bound - both.most
+    upper = min(1.0, max(0.0, 1 - least + 8 * UNIT))
+    opposing = Opposite(other, against, second.cpu(), both)
+    return Refutation(upper, first.cpu(), row, law, opposing) if upper < 1 else None
 
 
 def _failing(

@@ -11,7 +11,7 @@ from bnncert.evidence.certificate import OFFSETS, ROWS, Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Proved, Refutation
 from bnncert.evidence.correlated import Correlated
 from bnncert.evidence.deep import Deep
-from bnncert.evidence.laws import Law
+from bnncert.evidence.laws import AnchorLaw, Law
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.evidence.written import Tensors
@@ -126,6 +126,12 @@ def _concentration(value: Any, tensors: Tensors, outputs: Sequence[Column]) -> l
 def _lower(proof: Proved) -> str:
     if not proof.bound > 0:
         return "No lower bound above 0 was found."
+    if isinstance(proof, AnchorLaw):
+        return (
+            f"By the laws of the output rows, each at an anchor and on the way from there, all of "
+            f"them are positive on the whole region with probability at least "
+            f"{proof.bound!r}: {len(proof.numbers)} rows on lattices of {proof.size} points."
+        )
     if isinstance(proof, Law):
         return (
             f"By the laws of the output rows, neuron by neuron, all of them are positive on the "
@@ -176,10 +182,14 @@ def _upper(upper: Refutation, tensors: Tensors, outputs: Sequence[Column]) -> st
     if upper.opposite is None:
         return f"{said}."
     other = row_in_words(upper.opposite.row, tensors, outputs)
-    return (
-        f"{said}, and {other}, its opposite, with probability at least "
-        f"{upper.opposite.proof.bound!r}."
+    where = " at a point of its own," if upper.opposite.both else ""
+    said = (
+        f"{said}, and {other}, its opposite,{where} with probability at least "
+        f"{upper.opposite.proof.bound!r}"
     )
+    if upper.opposite.both:
+        return f"{said}; both fail together with probability at most {upper.opposite.both.most!r}."
+    return f"{said}."
 
 
 WORDS: dict[str, Callable[[Any, Tensors, Sequence[Column]], list[str]]] = {

@@ -15,19 +15,21 @@ from typing import Any, TypeAlias, TypeVar
 
 from flint import arb
 
-from bnncert_check.arithmetic import Array, as_probability, lower_float, upper_float
+from bnncert_check.arithmetic import Array, as_probability, down, lower_float, upper_float
 from bnncert_check.correlated.gaussian import require_form
 from bnncert_check.correlated.rows import Correlated, correlated_failure
 from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
 from bnncert_check.evidence.correlated import is_correlation, read_correlated
 from bnncert_check.evidence.deep import read_deep
-from bnncert_check.evidence.laws import is_law, read_law
+from bnncert_check.evidence.laws import is_law, read_fall, read_law
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
+from bnncert_check.laws import anchored
 from bnncert_check.laws import rows as laws
-from bnncert_check.laws.rows import Law
+from bnncert_check.laws.anchored import AnchorLaw, Fall
+from bnncert_check.laws.rows import LineLaw, SharedLaw
 from bnncert_check.model import GAUSSIAN, Component, Model, Posterior
 from bnncert_check.proofs import Proof, failure
 from bnncert_check.question import Question
@@ -36,16 +38,19 @@ from bnncert_check.verdict import CannotCheck, Rejected, Support
 
 WHAT = "concentration"
 Found = TypeVar("Found")
+Law: TypeAlias = SharedLaw | LineLaw | AnchorLaw
 Alone: TypeAlias = Law | Deep | Correlated  # what speaks of the whole region
 
 
 @dataclass(frozen=True)
 class Refutation:
     """At the point (flat), row r is at most 0 with the probability that its proof shows; and so is
-    the row opposite to it, if there is one."""
+    the row opposite to it, if there is one, there or at a point of its own: then both are no more
+    often than by a fall of row r."""
 
     point: Array
     failures: tuple[tuple[int, Proof | Alone], ...]
+    other: tuple[Array, Fall] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,9 @@ def _of_rows(
     rows: Array,
     offsets: Array,
 ) -> arb:
-    if isinstance(found, Law):
+    if isinstance(found, AnchorLaw):
+        return anchored.failure(model, posterior, region, rows, offsets, found)
+    if isinstance(found, SharedLaw | LineLaw):
         return laws.failure(model, posterior, region, rows, offsets, found)
     if isinstance(found, Proof):
         return failure(model, posterior, region, rows, offsets, found)
@@ -130,7 +137,7 @@ def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
 
 def _upper(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
     """P_safe <= 1 - P(row r <= 0 at the point), for a point of the region, less P(the opposite row
-    <= 0)."""
+    <= 0), and for another point of its own with P(both) added."""
     point, total = require_point(found.point, question), arb(0)
     if isinstance(found.failures[0][1], Correlated):
         form, asked = require_form(model.network, posterior), (question.rows, question.offsets)
@@ -141,7 +148,21 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
         rows, offsets = -question.rows[row], -question.offsets[row]
         failing = _of_rows(proof, model, posterior, point, rows, offsets)
         total += arb(as_probability(upper_float(failing)))
-    return arb(as_probability(upper_float(total - (len(found.failures) - 1))))
+        if found.other is not None:  # where the next row fails
+            point = require_point(found.other[0], question)
+    both = _both(found, question, model, posterior) if found.other is not None else arb(0)
+    return arb(as_probability(upper_float(total - (len(found.failures) - 1) + both)))
+
+
+def _both(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
+    """Where c·y + d <= 0 at the first point and -c·y + d' <= 0 at the other, c·y falls from the
+    other to the first by at least d + d'."""
+    assert found.other is not None
+    (first, _), (second, _) = found.failures
+    other, law = found.other
+    least = float(down(question.offsets[first] + question.offsets[second]))
+    row = question.rows[first : first + 1]
+    return anchored.fall(model, posterior, (other, found.point), row, least, law)
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:
@@ -181,12 +202,19 @@ def _part(
     proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
     if "opposite" not in upper:
         return Part(lower, Refutation(point, ((row, proof),)))
-    other = members(upper["opposite"], f"the row opposite to that of {i}", ("row", "failure"))
+    other = members(
+        upper["opposite"], f"the row opposite to that of {i}", ("row", "failure"), ("both",)
+    )
     second = index(other["row"], f"the row opposite to that of {i}", len(question.rows))
     if not (question.rows[row] == -question.rows[second]).all():
         raise Rejected("rows-not-opposite", f"rows {row} and {second} may fail together")
     against = _read(other["failure"], f"c{i}.opposite.", one, read_probability)
-    return Part(lower, Refutation(point, ((row, proof), (second, against))))
+    failures = (row, proof), (second, against)
+    if "both" not in other:
+        return Part(lower, Refutation(point, failures))
+    elsewhere = tensors.numbers(f"c{i}.opposite.point", model.input_shape).reshape(-1)
+    both = read_fall(other["both"], f"c{i}.both.", one)
+    return Part(lower, Refutation(point, failures, (elsewhere, both)))
 
 
 def _without_failures(

@@ -1,5 +1,5 @@
-"""A proof by laws as certificates hold it: cells, a lattice, and references for every row, or a
-threshold and lines for every neuron.
+"""A proof by laws as certificates hold it: cells, a lattice, and references for every row, or
+lines for every neuron with a threshold or about anchors.
 
 All of these are choices: whatever they are, what is computed from them holds.
 """
@@ -14,6 +14,7 @@ from bnncert_check.arithmetic import Array
 from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, flag, listed, members, whole
+from bnncert_check.laws.anchored import AnchorLaw, Fall, finer
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.rows import (
     Form,
@@ -35,23 +36,60 @@ FARTHEST = 2.0**40  # index of the lattice
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
 LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
-THRESHOLD, TRUNK = "threshold", "trunk"
+THRESHOLD, TRUNK, ALONG = "threshold", "trunk", "along"
 MOST_DEVIATIONS = 64.0  # of a threshold
 STEEPEST = 2.0**20  # of lines: no product with them is infinite
+MOST_ALONG, LINES = 64, 2**11  # cells of ξ; steps for two lines on one of them, about
+ENDS_OF_ROW = 3  # laws of a row by anchors: at the anchor, and on the way to both ends
 
 
 def is_law(value: Any) -> bool:
     return type(value) is dict and LAW in value
 
 
-def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
+def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | AnchorLaw:
     found = members(value, f"proof {prefix!r}", ("probability", LAW))
     exact(found["probability"], f"the probability of {prefix!r}")
-    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD, TRUNK))
+    law = members(
+        found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD, TRUNK, ALONG)
+    )
     form = require_form(asked.model, asked.posterior)
     hidden = form.hidden
-    if THRESHOLD not in law:
+    if THRESHOLD in law and ALONG in law:
+        raise CannotCheck("malformed", f"the law of {prefix!r} has two forms")
+    if THRESHOLD not in law and ALONG not in law:
         require_relu(form.activation)
+    cells, size = _lattice(law, prefix)
+    along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG) if ALONG in law else 0
+    _require_effort(cells, size, along, hidden.outputs, asked)
+    table = (asked.rows, ENDS_OF_ROW, NUMBERS) if along else (asked.rows, NUMBERS)
+    numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", table).reshape(-1, NUMBERS)
+    common = cells, size, tuple(_choice(row, prefix) for row in numbers)
+    trunk = _trunk(law, form, prefix, asked)
+    if along:
+        shape = (asked.rows, hidden.outputs, cells[0], 2)
+        return AnchorLaw(*common, trunk, along, *_anchors(shape, along, prefix, asked))
+    if THRESHOLD in law:
+        threshold = _threshold(law[THRESHOLD], prefix)
+        slopes = _slopes((hidden.outputs, cells[0], 2), 1, f"{prefix}{LAW}.slopes", asked)
+        return LineLaw(*common, trunk, threshold, slopes)
+    return SharedLaw(*common, trunk, *_references(prefix, hidden.inputs, asked))
+
+
+def read_fall(value: Any, prefix: str, asked: Asked) -> Fall:
+    """From the point of an opposite row to that of a row."""
+    law = members(value, f"the fall {prefix!r}", ("probability", "cells", "size", ALONG))
+    exact(law["probability"], f"the probability of {prefix!r}")
+    form = require_form(asked.model, asked.posterior)
+    cells, size = _lattice(law, prefix)
+    along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG)
+    _require_effort(cells, size, along, form.hidden.outputs, asked)
+    (numbers,) = asked.tensors.numbers(f"{prefix}numbers", (1, NUMBERS))
+    slopes = _slopes((form.hidden.outputs, cells[0], 2), along, f"{prefix}slopes", asked)
+    return Fall(cells, size, (_choice(numbers, prefix),), None, along, slopes)
+
+
+def _lattice(law: dict[str, Any], prefix: str) -> tuple[tuple[int, int, int, int], int]:
     named = ("cells of z", "parts of z", "cells of v", "parts of v")
     most = (MOST_CELLS, MOST_PARTS) * 2
     least = (2, 1) * 2
@@ -62,32 +100,40 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     size = whole(law["size"], "the size of the lattice", *SIZES)
     if size & (size - 1):
         raise CannotCheck("malformed", f"the size of the lattice is {size}, not a power of 2")
-    cells = first, parts, second, others
-    _require_effort(cells, size, hidden.outputs, asked)
-    numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (asked.rows, NUMBERS))
-    choices = tuple(_choice(row, prefix) for row in numbers)
-    trunk = _trunk(law, form, prefix, asked)
-    if THRESHOLD in law:
-        threshold, slopes = _lines(law[THRESHOLD], (hidden.outputs, first, 2), prefix, asked)
-        return LineLaw(cells, size, choices, trunk, threshold, slopes)
-    return SharedLaw(cells, size, choices, trunk, *_references(prefix, hidden.inputs, asked))
+    return (first, parts, second, others), size
 
 
-def _lines(
-    threshold: Any, shape: tuple[int, int, int], prefix: str, asked: Asked
-) -> tuple[float, Array]:
-    deviations = exact(threshold, f"the threshold of {prefix!r}")
+def _threshold(value: Any, prefix: str) -> float:
+    deviations = exact(value, f"the threshold of {prefix!r}")
     if not 0 <= deviations <= MOST_DEVIATIONS:
         raise CannotCheck("malformed", f"the threshold of {prefix!r} is {deviations}")
+    return deviations
+
+
+def _slopes(shape: tuple[int, ...], along: int, name: str, asked: Asked) -> Array:
+    """Of lines, on as many cells of ξ."""
     require_room(
-        8 * ENDS * shape[0] * shape[1],
+        8 * ENDS * shape[-3] * shape[-2] * along,
         asked.tensors.size + asked.model.size,
-        f"the lines of {shape[0]} neurons",
+        f"the lines of {shape[-3]} neurons",
     )
-    slopes = asked.tensors.numbers(f"{prefix}{LAW}.slopes", shape)
+    slopes = asked.tensors.numbers(name, shape)
     if not (np.abs(slopes) <= STEEPEST).all():
-        raise CannotCheck("malformed", f"the law of {prefix!r} has slopes beyond {STEEPEST:g}")
-    return deviations, slopes
+        raise CannotCheck("malformed", f"{name!r} are beyond {STEEPEST:g}")
+    return slopes
+
+
+def _anchors(
+    shape: tuple[int, int, int, int], along: int, prefix: str, asked: Asked
+) -> tuple[Array, Array, Array]:
+    """By row an anchor, q and slopes."""
+    anchors, spared = (
+        asked.tensors.numbers(f"{prefix}{LAW}.{name}", (asked.rows,))
+        for name in ("anchors", "spared")
+    )
+    if not (spared >= 0).all():
+        raise CannotCheck("malformed", f"the law of {prefix!r} spares less than nothing")
+    return anchors, spared, _slopes(shape, along, f"{prefix}{LAW}.slopes", asked)
 
 
 def _trunk(law: dict[str, Any], form: Form, prefix: str, asked: Asked) -> Interval | None:
@@ -118,9 +164,13 @@ def _references(prefix: str, inputs: int, asked: Asked) -> tuple[Array, Array, A
 
 
 def _require_effort(
-    counts: tuple[int, int, int, int], size: int, neurons: int, asked: Asked
+    counts: tuple[int, int, int, int], size: int, along: int, neurons: int, asked: Asked
 ) -> None:
-    """In memory for the neurons that are treated together, and in time for all of every row."""
+    """In memory for the neurons that are treated together, and in time for all of every row; along:
+    the cells of ξ of a law by anchors, 0 for others."""
+    lines, sums = (counts[0] * along * LINES, ENDS_OF_ROW) if along else (0, 1)
+    if along:
+        counts = finer(counts, along)
     number = counts[0] * counts[2]
     numbers = number, number * counts[1] * counts[3], size
     held, steps = (
@@ -128,6 +178,7 @@ def _require_effort(
     )
     together, total = min(at_once(counts, size), neurons), asked.tensors.size + asked.model.size
     require_room(8 * together * held, total, f"the laws of {together} neurons")
+    steps = sums * steps + lines
     if asked.rows * neurons * steps > LEAST_EFFORT + EFFORT * total:
         raise CannotCheck(
             "too-large",

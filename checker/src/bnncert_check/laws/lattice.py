@@ -110,6 +110,24 @@ def neurons(terms: Terms, choice: Choice, size: int) -> Summed:
     return _summed(*_spread(place, mass, choice.step, size), choice)
 
 
+@dataclass(frozen=True)
+class Products:
+    """Independent terms that are products of independent factors, by parts of cells, [n, P]: means
+    from below, how far a part's points may be from there, coordinate by coordinate, in all and
+    squared; and masses from above."""
+
+    mean: Array
+    drop: Array
+    squared: Array
+    mass: Array
+
+
+def products(terms: Products, choice: Choice, size: int) -> Summed:
+    """Of one row; no atom is put below the least corner of its part."""
+    place = terms.mean - _loss(terms.drop, terms.squared, choice, floored=True)
+    return _summed(*_spread(place, terms.mass, choice.step, size), choice)
+
+
 def _atoms(terms: Terms, choice: Choice) -> tuple[Array, Array]:
     """Y from below and masses from above, [n, P]."""
     value, first, second = terms.value - up(choice.curb * terms.squared), terms.first, terms.second
@@ -128,14 +146,20 @@ def _atoms(terms: Terms, choice: Choice) -> tuple[Array, Array]:
     place = place - steep_v * second.off[:, None, None, :, :]
     wide_z = (steep_z + 16 * UNIT * size) / first.mass.shape[-1]
     wide_v = (steep_v + 16 * UNIT * size) / second.mass.shape[-1]
-    loss = drop = wide_z + wide_v  # to the part's least corner
-    if choice.rate:
-        loss = choice.rate / CELLS * (wide_z**2 + wide_v**2)
-    if terms.floored:
-        loss = np.minimum(loss, drop)
-    place = place - loss * (1 + ROUNDING)
+    loss = _loss(wide_z + wide_v, wide_z**2 + wide_v**2, choice, floored=terms.floored)
+    place = place - loss
     mass = first.mass[:, :, :, None, None] * second.mass[:, None, None, :, :]
     return place.reshape(len(place), -1), up(mass).reshape(len(place), -1)
+
+
+def _loss(drop: Array, squared: Array, choice: Choice, *, floored: bool) -> Array:
+    """From the mean of a part down to its atom; drop: to the part's least corner."""
+    loss = drop
+    if choice.rate:
+        loss = choice.rate / CELLS * squared
+    if floored:
+        loss = np.minimum(loss, drop)
+    return np.asarray(loss * (1 + ROUNDING))
 
 
 def _steepest(slope: Array, twist: Array, parts: int, axis: int) -> Array:

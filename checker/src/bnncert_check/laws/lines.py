@@ -44,7 +44,7 @@ def lines(
     mean = math.sqrt(2 / math.pi) * (rows.radius @ np.sqrt(rows.variance))
     far = mean + threshold * np.sqrt(rows.squared)
     size = rows.size + REACH * (rows.std + 2 * rows.turned) + far
-    values = _largest(activation, size)[:, None]
+    values = largest(activation, size)[:, None]
     found = []
     for index, sign in enumerate(SIDES):
         low, high = _reached(activation, at, far, sign)
@@ -59,7 +59,7 @@ def lines(
     return Lines(*(np.stack(part) for part in zip(*found, strict=True)))
 
 
-def _largest(activation: Activation, size: Array) -> Array:
+def largest(activation: Activation, size: Array) -> Array:
     """Of |f| where |z| <= size. What v is off by multiplies f itself: where v is nearly 0 its sign
     may be wrong, and the line on the other side, which may be flat, is no bound of that."""
     traits = activation.traits

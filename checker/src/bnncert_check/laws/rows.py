@@ -41,7 +41,7 @@ CORNERS, ATOMS, ENTRIES = 2**15, 2**18, 2**19
 
 
 @dataclass(frozen=True)
-class _Law:
+class BaseLaw:
     """What a certificate chose: the numbers of cells of z, of their parts, of cells of v and of
     theirs; the lattice's size; by row the lattice's choice; and a box of what the hidden layer
     reads, if that is not the input."""
@@ -53,7 +53,7 @@ class _Law:
 
 
 @dataclass(frozen=True)
-class SharedLaw(_Law):
+class SharedLaw(BaseLaw):
     """Of ReLUs, where neurons share the input's worst case: by row (h, λ, η) of the remainder
     [R, 3], and references [R, inputs]."""
 
@@ -63,7 +63,7 @@ class SharedLaw(_Law):
 
 
 @dataclass(frozen=True)
-class LineLaw(_Law):
+class LineLaw(BaseLaw):
     """Of any activation, each neuron at its own worst: a threshold, and slopes [n, K, 2] of lines
     below it and above it."""
 
@@ -91,14 +91,14 @@ def at_once(counts: tuple[int, int, int, int], size: int) -> int:
     return max(1, min(CORNERS // number, ATOMS // atoms, ENTRIES // size))
 
 
-def _parts(own: Margins, law: Law) -> Iterator[slice]:
+def parts(own: Margins, counts: tuple[int, int, int, int], size: int) -> Iterator[slice]:
     """Of one row some neurons at a time: corners of all would take much memory."""
-    each = at_once(law.cells, law.size)
+    each = at_once(counts, size)
     return (slice(start, start + each) for start in range(0, len(own.mean), each))
 
 
-def _together(parts: Iterable[Summed]) -> Summed:
-    return reduce(Summed.with_others, parts)
+def together(sums: Iterable[Summed]) -> Summed:
+    return reduce(Summed.with_others, sums)
 
 
 def require_form(model: Model, posterior: Posterior) -> Form:
@@ -128,7 +128,9 @@ def require_form(model: Model, posterior: Posterior) -> Form:
     )
 
 
-def _read(model: Model, posterior: Posterior, region: Region, form: Form, law: Law) -> Interval:
+def read_box(
+    model: Model, posterior: Posterior, region: Region, form: Form, law: BaseLaw
+) -> Interval:
     """A box of what the hidden layer reads: the region's own, or one that was proposed, which must
     hold the bounds of the certain layers before it."""
     if law.trunk is None:
@@ -153,11 +155,11 @@ def failure(
 ) -> arb:
     """P(some row <= 0 somewhere on the region's bounding box), from above."""
     form = require_form(model, posterior)
-    box = _read(model, posterior, region, form, law)
-    own = _margins(form, posterior, box, rows, offsets)
+    box = read_box(model, posterior, region, form, law)
+    own = margins(form, posterior, box, rows, offsets)
     beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
     center, width = (box.lower + box.upper) / 2, box.upper - box.lower
-    _require_scale(posterior, (center, width, rows), (offsets,))
+    require_scale(posterior, (center, width, rows), (offsets,))
     if isinstance(law, SharedLaw):
         return beyond + _by_references(own, form.activation, law, box.upper > box.lower)
     return beyond + _by_lines(own, form.activation, law)
@@ -168,26 +170,26 @@ def _by_references(
 ) -> arb:
     require_relu(activation)
     theta, y = law.theta[:, moving], law.y[:, moving]
-    _require_numbers((theta,), (y,))
-    parts = (
+    require_numbers((theta,), (y,))
+    each = (
         _row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(law.choices))
     )
-    return sum(parts, arb(0))
+    return sum(each, arb(0))
 
 
 def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
     """No ζ_i is above R_i but for a chance of Q(t) each."""
     edges = activation.edges
-    found = lines(activation, own, _grid(own.row(0), law.cells, edges), law.slopes, law.threshold)
+    found = lines(activation, own, grid_of(own.row(0), law.cells, edges), law.slopes, law.threshold)
     total = normal_tail(arb(law.threshold)) * len(own.mean) if len(own.radius) else arb(0)
     for r, choice in enumerate(law.choices):
         row = own.row(r)
-        at = _grid(row, law.cells, edges)
+        at = grid_of(row, law.cells, edges)
         sums = (
             neurons(_line_terms(row, at, found, part), choice, law.size)
-            for part in _parts(own, law)
+            for part in parts(own, law.cells, law.size)
         )
-        total += failing(_together(sums), choice, law.size, _ends(row, 0.0))
+        total += failing(together(sums), choice, law.size, ends_of(row, 0.0))
     return total
 
 
@@ -196,16 +198,16 @@ def _line_terms(row: Margins, at: Grid, found: Lines, part: slice) -> Terms:
     return Terms(*line_corners(row, at, found, part), first, second, floored=True)
 
 
-def _require_scale(
+def require_scale(
     posterior: Posterior, factors: tuple[Array, ...], others: tuple[Array, ...]
 ) -> None:
     """Squares of smaller factors would be 0 and count as certain. Means and what else is summed may
     be as small as they like: what they lose is below UNDERFLOW."""
     own = posterior.fields
-    _require_numbers((own["std"], *factors), (own["mean"], *others))
+    require_numbers((own["std"], *factors), (own["mean"], *others))
 
 
-def _require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
+def require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
     small = any(((x != 0) & (np.abs(x) < LEAST)).any() for x in factors)
     every = (*factors, *others)
     if small or not all((np.abs(x) <= MOST).all() for x in every):
@@ -216,13 +218,13 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
     """Of one row at a time."""
     chance, known, choice = arb(0), [], law.choices[row]
     sums: list[Summed] = []
-    for part in (own.part(chosen) for chosen in _parts(own, law)):
-        found, at = references(part, theta, y), _grid(part, law.cells, (0.0,))
+    for part in (own.part(chosen) for chosen in parts(own, law.cells, law.size)):
+        found, at = references(part, theta, y), grid_of(part, law.cells, (0.0,))
         alpha = slopes(part, found, at)
         a, b = reference_values(part, at, alpha)
         value, squared = corners(part, found, at, alpha, a, b)
         terms = Terms(value[0], squared[0], at.first, at.second.part(0))
-        sums = [_together([*sums, neurons(terms, choice, law.size)])]
+        sums = [together([*sums, neurons(terms, choice, law.size)])]
         if len(own.radius):
             known.append(moments(at, a, b))
     least = _constants(own, theta, y)
@@ -230,15 +232,15 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
         chosen = law.remainders[row : row + 1]
         u = remainders(own, theta, y, joined(known), chosen)
         least, chance = least + u, arb(float(chosen[0, 2]))
-    return failing(sums[0], choice, law.size, _ends(own, float(up(least[0])))) + chance
+    return failing(sums[0], choice, law.size, ends_of(own, float(up(least[0])))) + chance
 
 
-def _ends(own: Margins, least: float) -> Ends:
+def ends_of(own: Margins, least: float) -> Ends:
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
     return Ends(float(beta[0]), float(own.beta_std[0]), least)
 
 
-def _margins(
+def margins(
     form: Form, posterior: Posterior, region: Interval, rows: Array, offsets: Array
 ) -> Margins:
     hidden, last = form.hidden, form.last
@@ -272,7 +274,7 @@ def _margins(
     )
 
 
-def _grid(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
+def grid_of(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
     """With an edge at each kink of z, and at v = 0."""
     first = base_edges(counts[0])
     for kink in kinks:

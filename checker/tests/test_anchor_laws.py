@@ -1,0 +1,157 @@
+"""The checker on laws by anchors: of every activation they are accepted, and tampering is
+noticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bnncert import Problem, mlp, output_interval
+from bnncert.layers import ELU, GELU, Hardtanh, PReLU, ReLU, Tanh
+from bnncert.model.activations import Activation
+from bnncert.model.box import Box
+from bnncert.model.specification import explicit_box
+from bnncert.posteriors.independent import Normal
+from bnncert_check import ACCEPT
+from checking import Desk
+from scenarios import gaussian, vector
+
+LOWER = "evidence/components/0/lower"
+LAW = f"{LOWER}/law"
+NUMBERS, ANCHORS = "tensors/c0.law.numbers", "tensors/c0.law.anchors"
+SPARED, SLOPES = "tensors/c0.law.spared", "tensors/c0.law.slopes"
+KINDS: tuple[Activation, ...] = (
+    ReLU(),
+    PReLU((-0.5, 0.25, 2.0), (3,)),
+    Hardtanh(),
+    Tanh(),
+    GELU(),
+    ELU(2.0),
+)
+
+
+def asked(activation: Activation, inputs: int = 1, reach: float = 0.5) -> Problem:
+    """An output near its mean where the first of some inputs moves far."""
+    generator = torch.Generator().manual_seed(1)
+    network = mlp(inputs, 3, 1, activation=activation)
+    mean = gaussian(network.size, generator=generator)
+    center = torch.full((1, inputs), 0.4).double()
+    sides = torch.zeros(1, inputs).double()
+    sides[0, 0] = reach
+    region = explicit_box(Box(center - sides, center + sides), center)
+    middle = float(network.forward(mean, center))
+    spec = output_interval(region, middle - 1, middle + 1)
+    return Problem(network, Normal(mean, torch.full_like(mean, 0.2)), spec)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    return Desk(tmp_path_factory.mktemp("anchors"), asked(Tanh()), upper=False)
+
+
+@pytest.mark.parametrize(
+    ("activation", "inputs"), [*((kind, 1) for kind in KINDS), (Tanh(), 3), (GELU(), 3)]
+)
+def test_they_are_accepted(activation: Activation, inputs: int, tmp_path: Path) -> None:
+    """And say a little less than the checker itself finds."""
+    own = Desk(tmp_path, asked(activation, inputs), upper=True)
+    assert own.names[0] == "anchors"
+    verdict = own.verdict()
+    assert verdict.status == ACCEPT, verdict
+    assert verdict.claimed is not None
+    assert verdict.supported is not None
+    assert verdict.claimed[0] > 0.2
+    assert 0 <= verdict.supported[0] - verdict.claimed[0] < 1e-5
+
+
+@pytest.mark.parametrize("std", [0.0, 2.0**-40, 30.0])
+def test_anchors_of_any_noise_are_accepted(std: float, tmp_path: Path) -> None:
+    """Also where the weights of the input that moves are certain, or nothing else is, about 0."""
+    problem = asked(Tanh())
+    assert isinstance(problem.posterior, Normal)
+    posterior = problem.posterior
+    for chosen in (slice(0, 3), slice(3, 10)):
+        spread = torch.full_like(posterior.std, 0.2)
+        spread[chosen] = std
+        own = Desk(tmp_path, replace(problem, posterior=Normal(posterior.mean, spread)))
+        verdict = own.verdict()
+        assert verdict.status == ACCEPT, verdict
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "code"),
+    [
+        (f"{LAW}/along", 0, "malformed"),
+        (f"{LAW}/along", 65, "malformed"),
+        (f"{LAW}/along", 1, "probability-too-high"),  # wide cells
+        (f"{LAW}/threshold", (5.0).hex(), "malformed"),  # of two forms
+        (f"{LAW}/cells", [32, 2, 16, 4], "malformed"),  # slopes of others
+        (f"{LAW}/cells", [40, 1, 4, 1], "probability-too-high"),
+        (f"{LAW}/cells", [256, 16, 256, 16], "too-large"),
+        (f"{LAW}/size", 2**10, "probability-too-high"),
+        (ANCHORS, np.full(2, np.nan), "malformed"),
+        (ANCHORS, np.full(2, 2.0**-130), "unsupported"),
+        (ANCHORS, np.full(2, 2.0**101), "unsupported"),
+        (ANCHORS, np.full(2, 0.4), "probability-too-high"),  # another place
+        (ANCHORS, np.full(2, 20.0), "probability-too-high"),
+        (ANCHORS, np.zeros(1), "malformed"),
+        (SPARED, np.full(2, -0.1), "malformed"),
+        (SPARED, np.full(2, np.inf), "malformed"),
+        (SPARED, np.full(2, 1.0), "probability-too-high"),
+        (SLOPES, np.zeros((3, 40, 2)), "malformed"),
+        (SLOPES, np.full((2, 3, 40, 2), 2.0**21), "malformed"),
+        (SLOPES, np.zeros((2, 3, 40, 2)), "probability-too-high"),
+        (SLOPES, np.full((2, 3, 40, 2), 2.0**20), "probability-too-high"),
+        (NUMBERS, np.ones((2, 6)), "malformed"),
+    ],
+)
+def test_the_form_is_checked(desk: Desk, place: str, value: Any, code: str) -> None:
+    assert desk.verdict((place, value)).code == code
+
+
+def test_lines_take_time(desk: Desk) -> None:
+    """Each is found in more digits than a float has."""
+    coarse = (f"{LAW}/cells", [256, 1, 2, 1])
+    assert desk.verdict(coarse, (f"{LAW}/along", 64)).code == "too-large"
+    assert desk.verdict(coarse).code == "malformed"
+
+
+@pytest.mark.parametrize("law", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("column", "value", "code"),
+    [(0, 0.0, "malformed"), (1, 0.5, "malformed"), (2, -1.0, "malformed"), (4, 1.0, "malformed")],
+)
+def test_every_lattice_is_checked(
+    desk: Desk, law: int, column: int, value: float, code: str
+) -> None:
+    table = desk.tensors["c0.law.numbers"].copy()
+    table[0, law, column] = value
+    assert desk.verdict((NUMBERS, table)).code == code
+
+
+def test_only_one_input_may_move(tmp_path: Path) -> None:
+    own = Desk(tmp_path, asked(Tanh(), 3), upper=False)
+    assert own.names[0] == "anchors"
+    for reach in (np.array([[0.5, 0.1, 0.0]]), np.zeros((1, 3))):
+        center = vector(0.4, 0.4, 0.4).reshape(1, 3)
+        sides = torch.from_numpy(reach)
+        region = explicit_box(Box(center - sides, center + sides), center)
+        spec = replace(asked(Tanh(), 3).specification, region=region)
+        other = Desk(tmp_path, replace(asked(Tanh(), 3), specification=spec), upper=False)
+        other.header["evidence"] = own.header["evidence"]
+        asking = {k: v for k, v in other.tensors.items() if not k.startswith("c0.")}
+        other.tensors = asking | {k: v for k, v in own.tensors.items() if k.startswith("c0.")}
+        assert other.verdict().code == "unsupported"
+
+
+def test_anchors_of_one_activation_prove_nothing_of_another(desk: Desk, tmp_path: Path) -> None:
+    """Steeper than tanh, the network fails more often; what is claimed is too much."""
+    other = Desk(tmp_path, asked(ELU(2.0)), upper=False)
+    other.header["evidence"] = desk.header["evidence"]
+    other.tensors |= {k: v for k, v in desk.tensors.items() if k.startswith("c0.law")}
+    assert other.verdict(("claim/lower", desk.header["claim"]["lower"])).status != ACCEPT
