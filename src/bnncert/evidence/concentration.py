@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
-from bnncert.evidence.laws import LAW, Law, LineLaw, read_law, write_law
+from bnncert.evidence.laws import LAW, Law, LineLaw, ReplyLaw, read_law, write_law
 from bnncert.evidence.written import Tensors, Written
 
 KIND = "concentration"
@@ -150,7 +150,7 @@ def _name(proof: Proof | Law | Deep) -> str:
     if isinstance(proof, Deep):
         return "moments"
     if isinstance(proof, Law):
-        return "lines" if isinstance(proof, LineLaw) else "laws"
+        return {LineLaw: "lines", ReplyLaw: "reply"}.get(type(proof), "laws")
     return "splits" if proof.trees or proof.cut is not None else "linear"
 
 

@@ -16,6 +16,7 @@ LAW, CELLS, SIZE = "law", "cells", "size"
 PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
+REPLY, WEIGHTS = "reply", "weights"
 TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
@@ -54,12 +55,26 @@ class LineLaw(Law):
     slopes: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class ReplyLaw(Law):
+    """Of one negated row of ReLUs about a point, where an adversary moves every input by what the
+    weights [n] make of the network's: threshold, and the share of Hölder's inequality; remainders
+    [1, 3] as in `SharedLaw`."""
+
+    reply: tuple[float, float]
+    remainders: Tensor
+    weights: Tensor
+
+
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     said: dict[str, Any] = {CELLS: list(found.cells), SIZE: found.size}
     names = [NUMBERS, REMAINDERS, THETA, Y]
     if isinstance(found, LineLaw):
         said[THRESHOLD] = found.threshold.hex()
         names = [NUMBERS, SLOPES]
+    if isinstance(found, ReplyLaw):
+        said[REPLY] = [number.hex() for number in found.reply]
+        names = [NUMBERS, REMAINDERS, WEIGHTS]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
     if found.trunk is not None:
@@ -85,5 +100,9 @@ def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
     if THRESHOLD in said:
         slopes = tensors[f"{prefix}{LAW}.{SLOPES}"]
         return LineLaw(*common, float.fromhex(said[THRESHOLD]), slopes)
+    if REPLY in said:
+        threshold, share = map(float.fromhex, said[REPLY])
+        both = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, WEIGHTS))
+        return ReplyLaw(*common, (threshold, share), *both)
     own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
     return SharedLaw(*common, *own)

@@ -55,11 +55,22 @@ def best_row(
     ready: Ready, row: int, left: float, options: tuple[Remainder, ...]
 ) -> tuple[float, Choice, Remainder]:
     """A bound of the row's failure, and what gave it."""
-    rows, at = ready.rows, ready.at
     value, squared = ready.corners(row)
-    curb = _curb(at, squared, row)
-    found = atoms(value - curb * squared, at, row)
-    rate = best_rate(found)
+    curb = _curb(ready.at, squared, row)
+    found = atoms(value - curb * squared, ready.at, row)
+    return on_lattice(ready, row, found, (best_rate(found), curb), left, options)
+
+
+def on_lattice(
+    ready: Ready,
+    row: int,
+    found: Atoms,
+    chosen: tuple[float, float],
+    left: float,
+    options: tuple[Remainder, ...],
+) -> tuple[float, Choice, Remainder]:
+    """The same for atoms and a rate and a curb."""
+    rows, (rate, curb) = ready.rows, chosen
     place = shifted(found, rate, ready.floored)
     mean, std, apart = _moments(found, place, float(rows.beta[row]), float(rows.beta_std[row]))
     start = left + options[len(options) // 2].most

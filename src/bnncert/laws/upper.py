@@ -21,6 +21,7 @@ from bnncert.evidence.concentration import Opposite, Refutation
 from bnncert.evidence.laws import Law
 from bnncert.laws.head import Head, head, read_at
 from bnncert.laws.proof import prove_laws
+from bnncert.laws.replies import can_reply, refute_by_reply
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
@@ -97,8 +98,19 @@ def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | Non
     for i in range(len(problem)):
         spec = problem[i : i + 1].specification
         worst = _worst(net, partial(read_at, problem.network, posterior), spec)
-        found.append(_at(problem, posterior, spec, worst) if worst.chance > WORTH else None)
+        refutation = _at(problem, posterior, spec, worst) if worst.chance > WORTH else None
+        found.append(_better(refutation, problem, posterior, spec))
     return found
+
+
+def _better(
+    found: Refutation | None, problem: Problem, posterior: Normal, spec: Specification
+) -> Refutation | None:
+    """That, or what a reply to the weights gives where all inputs' corners are in the region."""
+    if not can_reply(problem, spec):
+        return found
+    reply = refute_by_reply(problem.network, posterior, spec, ROWS)
+    return min((one for one in (found, reply) if one), key=lambda one: one.upper, default=None)
 
 
 @dataclass(frozen=True, eq=False)
