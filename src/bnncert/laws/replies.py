@@ -20,7 +20,7 @@ from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins_
 from bnncert.laws.lattice import CELLS, Choice, atoms
 from bnncert.laws.references import corner_masses
 from bnncert.laws.remainder import Remainder, remainders
-from bnncert.laws.reply import FAINT, Answer, answer, corners, in_signs, slopes
+from bnncert.laws.reply import FAINT, answer, corners, in_signs, slopes
 from bnncert.laws.rows import SPARE, Ready, on_lattice
 from bnncert.model.activations import ReLU
 from bnncert.model.network import Network
@@ -30,13 +30,13 @@ from bnncert.numerics.rounding import UNIT, round_down, round_up
 from bnncert.numerics.tails import expected_magnitude, normal_tail
 from bnncert.posteriors.independent import Normal
 
-COUNTS = (30, 3, 12, 5)  # cells of z but for those near 0, their parts, cells of v and theirs
-SIZE, WIDE = 2**14, 9.0
+COUNTS = (48, 4, 12, 4)  # cells of z but for those near 0, their parts, cells of v and theirs
+SIZE, WIDE = 2**15, 9.0
 NEAR = (0.0, 0.3, 0.6, 1.2)  # edges of z about 0, in units of t a
-THRESHOLD = 5.2  # t
+THRESHOLD = 5.0  # t
 PASSES = 2  # of weights, which are the means of x, and slopes
 TRIED = (1, 2, 3)  # chances of the remainder, among those there are
-WORTH = 2.0  # times q's cost that a reply must gain
+WORTH = 6.0  # times q's cost that a reply must gain
 FAINTLY = 0.01  # and of b_j
 
 
@@ -60,7 +60,7 @@ def refute_by_reply(
     for row in _nearest(net, spec, most):
         asked = _asked(net, lower, upper, spec, row)
         best = asked if best is None or asked.chance > best.chance else best
-    if best is None:
+    if best is None or not len(best.rows.radius):
         return None
     law = prove_reply(best.rows, best.weights, best.scaled)
     shape = spec.region.center.shape[1:]
@@ -197,7 +197,5 @@ def _with(
     size = rate * (1 + 2.0**-30) * second * option.most
     ready = Ready(rows, at, lambda _: (ends.value[0], ends.squared[0]), SIZE, WIDE, floored=False)
     charged = replace(option, most=size)
-    failing, choice, _ = on_lattice(
-        ready, 0, atoms(value[0], at, 0), (rate, 0.0), 0.0, (charged,)
-    )
+    failing, choice, _ = on_lattice(ready, 0, atoms(value[0], at, 0), (rate, 0.0), 0.0, (charged,))
     return failing, share, choice, option

@@ -89,7 +89,7 @@ def slopes(rows: Margins, at: Grid, found: Answer, threshold: float) -> Slopes:
     aside = (reach + rows.slack * size).unsqueeze(-1)
     middle = at.z + found.shift.unsqueeze(-1)
     low, high = _least(middle - wide - aside), -_least(-(middle + wide + aside))
-    chord = (high.clamp_min(0) - low.clamp_min(0)) / (high - low)
+    chord = ((high.clamp_min(0) - low.clamp_min(0)) / (high - low)).nan_to_num(1.0)
     lift = torch.maximum(high.clamp_min(0) - chord * high, low.clamp_min(0) - chord * low)
     open_ = (middle[:, 1:] + middle[:, :-1] > 0).to(chord)
     return Slopes(torch.stack([open_, chord]), torch.stack([0 * lift, lift]), size)

@@ -19,11 +19,12 @@ from bnncert_check.arithmetic import Array, lower_float, upper_float
 from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
 from bnncert_check.evidence.deep import read_deep
-from bnncert_check.evidence.laws import is_law, read_law
+from bnncert_check.evidence.laws import is_law, is_reply, read_law, read_reply
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
 from bnncert_check.laws import rows as laws
+from bnncert_check.laws.replies import ReplyLaw, reply_failure
 from bnncert_check.laws.rows import Law
 from bnncert_check.model import GAUSSIAN, Component, Model, Posterior
 from bnncert_check.proofs import Proof, failure
@@ -37,11 +38,11 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Refutation:
-    """At the point (flat), row r is at most 0 with the probability that its proof shows; and so is
-    the row opposite to it, if there is one."""
+    """At the point (flat), or about it where the proof is a reply, row r is at most 0 with the
+    probability that its proof shows; and so is the row opposite to it, if there is one."""
 
     point: Array
-    failures: tuple[tuple[int, Proof | Law | Deep], ...]
+    failures: tuple[tuple[int, Proof | Law | ReplyLaw | Deep], ...]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,11 @@ def _upper(found: Refutation, question: Question, model: Model, posterior: Poste
     for number, proof in found.failures:
         row = slice(number, number + 1)
         rows, offsets = -question.rows[row], -question.offsets[row]
-        failing = _of_rows(proof, model, posterior, point, rows, offsets)
+        if isinstance(proof, ReplyLaw):
+            asked = rows, offsets
+            failing = reply_failure(model, posterior, question.region, found.point, asked, proof)
+        else:
+            failing = _of_rows(proof, model, posterior, point, rows, offsets)
         total += arb(min(upper_float(failing), 1.0))
     return arb(max(upper_float(total - (len(found.failures) - 1)), 0.0))
 
@@ -162,9 +167,15 @@ def _part(
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
     one = replace(asked, rows=1)
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
-    proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
     if "opposite" not in upper:
-        return Part(lower, Refutation(point, ((row, proof),)))
+        failure, prefix = upper["failure"], f"c{i}.upper."
+        if is_reply(failure):
+            return Part(lower, Refutation(point, ((row, read_reply(failure, prefix, one)),)))
+        return Part(
+            lower, Refutation(point, ((row, _read(failure, prefix, one, read_probability)),))
+        )
+    # Replies to a row and to its opposite move inputs apart: both may fail in the same network.
+    proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
     other = members(upper["opposite"], f"the row opposite to that of {i}", ("row", "failure"))
     second = index(other["row"], f"the row opposite to that of {i}", len(question.rows))
     if not (question.rows[row] == -question.rows[second]).all():

@@ -15,6 +15,8 @@ from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, flag, listed, members, whole
 from bnncert_check.laws.lattice import Choice
+from bnncert_check.laws.replies import ReplyLaw
+from bnncert_check.laws.reply import ADDED
 from bnncert_check.laws.rows import (
     Form,
     LineLaw,
@@ -35,8 +37,9 @@ FARTHEST = 2.0**40  # index of the lattice
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
 LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
-THRESHOLD, TRUNK = "threshold", "trunk"
+THRESHOLD, TRUNK, REPLY = "threshold", "trunk", "reply"
 MOST_DEVIATIONS = 64.0  # of a threshold
+MOST_SHARE = 2.0**20  # of Hölder's inequality, and the least is one by it
 STEEPEST = 2.0**20  # of lines: no product with them is infinite
 
 
@@ -44,14 +47,52 @@ def is_law(value: Any) -> bool:
     return type(value) is dict and LAW in value
 
 
+def is_reply(value: Any) -> bool:
+    return is_law(value) and type(value[LAW]) is dict and REPLY in value[LAW]
+
+
 def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
-    found = members(value, f"proof {prefix!r}", ("probability", LAW))
-    exact(found["probability"], f"the probability of {prefix!r}")
-    law = members(found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD, TRUNK))
+    law = _members(value, prefix, (), (THRESHOLD, TRUNK))
     form = require_form(asked.model, asked.posterior)
-    hidden = form.hidden
     if THRESHOLD not in law:
         require_relu(form.activation)
+    cells, size, choices = _lattice(law, prefix, form, asked, 0)
+    trunk = _trunk(law, form, prefix, asked)
+    if THRESHOLD in law:
+        shape = (form.hidden.outputs, cells[0], 2)
+        threshold, slopes = _lines(law[THRESHOLD], shape, prefix, asked)
+        return LineLaw(cells, size, choices, trunk, threshold, slopes)
+    return SharedLaw(cells, size, choices, trunk, *_references(prefix, form.hidden.inputs, asked))
+
+
+def read_reply(value: Any, prefix: str, asked: Asked) -> ReplyLaw:
+    """Of one row, at the least of two ends of an interval of P_safe alone."""
+    law = _members(value, prefix, (REPLY,), ())
+    form = require_form(asked.model, asked.posterior)
+    cells, size, (choice,) = _lattice(law, prefix, form, asked, ADDED)
+    if not choice.rate > 0:
+        raise CannotCheck("malformed", f"the law of {prefix!r} has no rate for its noise")
+    said = listed(law[REPLY], f"the reply of {prefix!r}", 2)
+    threshold, share = (exact(one, f"the reply of {prefix!r}") for one in said)
+    if not (0 <= threshold <= MOST_DEVIATIONS and 1 / MOST_SHARE <= share <= MOST_SHARE):
+        raise CannotCheck("malformed", f"the reply of {prefix!r} is {threshold}, {share}")
+    remainder = _remainders(prefix, asked)
+    weights = asked.tensors.numbers(f"{prefix}{LAW}.weights", (form.hidden.outputs,))
+    return ReplyLaw(cells, size, choice, threshold, share, remainder, weights)
+
+
+def _members(
+    value: Any, prefix: str, more: tuple[str, ...], optional: tuple[str, ...]
+) -> dict[str, Any]:
+    found = members(value, f"proof {prefix!r}", ("probability", LAW))
+    exact(found["probability"], f"the probability of {prefix!r}")
+    return members(found[LAW], f"the law of {prefix!r}", ("cells", "size", *more), optional)
+
+
+def _lattice(
+    law: dict[str, Any], prefix: str, form: Form, asked: Asked, added: int
+) -> tuple[tuple[int, int, int, int], int, tuple[Choice, ...]]:
+    """Cells, of which z has some more than said, the lattice's size, and each row's choice."""
     named = ("cells of z", "parts of z", "cells of v", "parts of v")
     most = (MOST_CELLS, MOST_PARTS) * 2
     least = (2, 1) * 2
@@ -63,14 +104,9 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw:
     if size & (size - 1):
         raise CannotCheck("malformed", f"the size of the lattice is {size}, not a power of 2")
     cells = first, parts, second, others
-    _require_effort(cells, size, hidden.outputs, asked)
+    _require_effort((first + added, *cells[1:]), size, form.hidden.outputs, asked)
     numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (asked.rows, NUMBERS))
-    choices = tuple(_choice(row, prefix) for row in numbers)
-    trunk = _trunk(law, form, prefix, asked)
-    if THRESHOLD in law:
-        threshold, slopes = _lines(law[THRESHOLD], (hidden.outputs, first, 2), prefix, asked)
-        return LineLaw(cells, size, choices, trunk, threshold, slopes)
-    return SharedLaw(cells, size, choices, trunk, *_references(prefix, hidden.inputs, asked))
+    return cells, size, tuple(_choice(row, prefix) for row in numbers)
 
 
 def _lines(
@@ -107,14 +143,23 @@ def _trunk(law: dict[str, Any], form: Form, prefix: str, asked: Asked) -> Interv
 def _references(prefix: str, inputs: int, asked: Asked) -> tuple[Array, Array, Array]:
     """Of the remainder, θ and y⁰."""
     rows, name = asked.rows, f"{prefix}{LAW}."
-    remainders = asked.tensors.numbers(f"{name}remainders", (rows, REMAINDER))
+    remainders = _remainders(prefix, asked)
     theta, y = (
         asked.tensors.numbers(name + of, (rows, inputs), "float32") for of in ("theta", "y")
     )
-    chance = remainders[:, 2]
-    if not ((remainders[:, :2] > 0).all() and (theta > 0).all() and (chance >= 0).all()):
-        raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
+    if not (theta > 0).all():
+        raise CannotCheck(
+            "malformed", f"the law of {prefix!r} has a reference that is not positive"
+        )
     return remainders, theta, y
+
+
+def _remainders(prefix: str, asked: Asked) -> Array:
+    """Of every row share, scale and chance."""
+    found: Array = asked.tensors.numbers(f"{prefix}{LAW}.remainders", (asked.rows, REMAINDER))
+    if not ((found[:, :2] > 0).all() and (found[:, 2] >= 0).all()):
+        raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
+    return found
 
 
 def _require_effort(

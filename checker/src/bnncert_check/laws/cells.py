@@ -78,6 +78,12 @@ def with_edge(edges: Array, at: Array) -> Array:
     return moved
 
 
+def with_edges(edges: Array, at: Array) -> Array:
+    """The edges [K + 1] and more [n, M], those that are outside at the ends, [n, K + M + 1]."""
+    own = np.broadcast_to(edges, (len(at), len(edges)))
+    return np.sort(np.concatenate([own, np.clip(at, -REACH, REACH)], -1), -1)
+
+
 def cells(edges: Array, parts: int) -> Cells:
     cuts = np.arange(parts + 1) / parts
     left, width = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None]

@@ -91,13 +91,13 @@ def at_once(counts: tuple[int, int, int, int], size: int) -> int:
     return max(1, min(CORNERS // number, ATOMS // atoms, ENTRIES // size))
 
 
-def _parts(own: Margins, law: Law) -> Iterator[slice]:
+def in_parts(own: Margins, counts: tuple[int, int, int, int], size: int) -> Iterator[slice]:
     """Of one row some neurons at a time: corners of all would take much memory."""
-    each = at_once(law.cells, law.size)
+    each = at_once(counts, size)
     return (slice(start, start + each) for start in range(0, len(own.mean), each))
 
 
-def _together(parts: Iterable[Summed]) -> Summed:
+def together(parts: Iterable[Summed]) -> Summed:
     return reduce(Summed.with_others, parts)
 
 
@@ -168,7 +168,7 @@ def _by_references(
 ) -> arb:
     require_relu(activation)
     theta, y = law.theta[:, moving], law.y[:, moving]
-    _require_numbers((theta,), (y,))
+    require_numbers((theta,), (y,))
     parts = (
         _row(own.row(r), theta[r : r + 1], y[r : r + 1], law, r) for r in range(len(law.choices))
     )
@@ -178,16 +178,16 @@ def _by_references(
 def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
     """No ζ_i is above R_i but for a chance of Q(t) each."""
     edges = activation.edges
-    found = lines(activation, own, _grid(own.row(0), law.cells, edges), law.slopes, law.threshold)
+    found = lines(activation, own, grid_of(own.row(0), law.cells, edges), law.slopes, law.threshold)
     total = normal_tail(arb(law.threshold)) * len(own.mean) if len(own.radius) else arb(0)
     for r, choice in enumerate(law.choices):
         row = own.row(r)
-        at = _grid(row, law.cells, edges)
+        at = grid_of(row, law.cells, edges)
         sums = (
             neurons(_line_terms(row, at, found, part), choice, law.size)
-            for part in _parts(own, law)
+            for part in in_parts(own, law.cells, law.size)
         )
-        total += failing(_together(sums), choice, law.size, _ends(row, 0.0))
+        total += failing(together(sums), choice, law.size, ends_of(row, 0.0))
     return total
 
 
@@ -202,10 +202,10 @@ def _require_scale(
     """Squares of smaller factors would be 0 and count as certain. Means and what else is summed may
     be as small as they like: what they lose is below UNDERFLOW."""
     own = posterior.fields
-    _require_numbers((own["std"], *factors), (own["mean"], *others))
+    require_numbers((own["std"], *factors), (own["mean"], *others))
 
 
-def _require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
+def require_numbers(factors: tuple[Array, ...], others: tuple[Array, ...]) -> None:
     small = any(((x != 0) & (np.abs(x) < LEAST)).any() for x in factors)
     every = (*factors, *others)
     if small or not all((np.abs(x) <= MOST).all() for x in every):
@@ -216,13 +216,13 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
     """Of one row at a time."""
     chance, known, choice = arb(0), [], law.choices[row]
     sums: list[Summed] = []
-    for part in (own.part(chosen) for chosen in _parts(own, law)):
-        found, at = references(part, theta, y), _grid(part, law.cells, (0.0,))
+    for part in (own.part(chosen) for chosen in in_parts(own, law.cells, law.size)):
+        found, at = references(part, theta, y), grid_of(part, law.cells, (0.0,))
         alpha = slopes(part, found, at)
         a, b = reference_values(part, at, alpha)
         value, squared = corners(part, found, at, alpha, a, b)
         terms = Terms(value[0], squared[0], at.first, at.second.part(0))
-        sums = [_together([*sums, neurons(terms, choice, law.size)])]
+        sums = [together([*sums, neurons(terms, choice, law.size)])]
         if len(own.radius):
             known.append(moments(at, a, b))
     least = _constants(own, theta, y)
@@ -230,10 +230,10 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
         chosen = law.remainders[row : row + 1]
         u = remainders(own, theta, y, joined(known), chosen)
         least, chance = least + u, arb(float(chosen[0, 2]))
-    return failing(sums[0], choice, law.size, _ends(own, float(up(least[0])))) + chance
+    return failing(sums[0], choice, law.size, ends_of(own, float(up(least[0])))) + chance
 
 
-def _ends(own: Margins, least: float) -> Ends:
+def ends_of(own: Margins, least: float) -> Ends:
     beta = own.beta - (own.slack * own.beta_size + UNDERFLOW)
     return Ends(float(beta[0]), float(own.beta_std[0]), least)
 
@@ -241,13 +241,21 @@ def _ends(own: Margins, least: float) -> Ends:
 def _margins(
     form: Form, posterior: Posterior, region: Interval, rows: Array, offsets: Array
 ) -> Margins:
+    center = (region.lower + region.upper) / 2
+    radius = up(np.maximum(region.upper - center, center - region.lower) * (1 + 4 * UNIT))
+    radius = np.where(region.upper > region.lower, radius, 0.0)
+    return about(form, posterior, center, radius, (rows, offsets))
+
+
+def about(
+    form: Form, posterior: Posterior, center: Array, radius: Array, asked: tuple[Array, Array]
+) -> Margins:
+    """asked: rows and offsets."""
     hidden, last = form.hidden, form.last
     mean, std = posterior.fields["mean"], posterior.fields["std"]
     weight, spread = hidden.matrix(mean), hidden.matrix(std) ** 2
     out, out_spread = last.matrix(mean), last.matrix(std) ** 2
-    center = (region.lower + region.upper) / 2
-    radius = up(np.maximum(region.upper - center, center - region.lower) * (1 + 4 * UNIT))
-    moving = region.upper > region.lower
+    moving, (rows, offsets) = radius > 0, asked
     with_one = np.append(center, 1.0)
     variance = with_one**2 @ spread
     kappa = spread[:-1][moving] * center[moving][:, None] / np.where(variance > 0, variance, 1.0)
@@ -272,16 +280,16 @@ def _margins(
     )
 
 
-def _grid(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
+def grid_of(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float, ...]) -> Grid:
     """With an edge at each kink of z, and at v = 0."""
     first = base_edges(counts[0])
     for kink in kinks:
-        first = with_edge(first, _standardised(kink - own.mean, own.std))
-    second = with_edge(base_edges(counts[2]), _standardised(-own.v, own.s))
+        first = with_edge(first, standardised(kink - own.mean, own.std))
+    second = with_edge(base_edges(counts[2]), standardised(-own.v, own.s))
     return grid(own, cells(first, counts[1]), cells(second, counts[3]))
 
 
-def _standardised(value: Array, std: Array) -> Array:
+def standardised(value: Array, std: Array) -> Array:
     return np.where(std > 0, value / np.where(std > 0, std, 1.0), np.inf)
 
 
