@@ -55,7 +55,7 @@ def refute_by_reply(
     net = head(network, posterior)
     if not isinstance(net.activation, ReLU):
         return None
-    lower, upper = _inside(spec.region)
+    lower, upper = inside(spec.region)
     best: _Asked | None = None
     for row in _nearest(net, spec, most):
         asked = _asked(net, lower, upper, spec, row)
@@ -68,7 +68,7 @@ def refute_by_reply(
     return Refutation(bound, best.point.reshape(shape).cpu(), best.row, law) if bound < 1 else None
 
 
-def _inside(region: Region) -> tuple[Tensor, Tensor]:
+def inside(region: Region) -> tuple[Tensor, Tensor]:
     """Ends [J] of a box that lies in the region: that of a ball is rounded inward."""
     if region.norm == "box":
         return region.box.lower[0].flatten(), region.box.upper[0].flatten()
@@ -112,7 +112,7 @@ class _Asked:
 def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: int) -> _Asked:
     rows, offsets = -spec.rows[0][row : row + 1], -spec.offsets[0][row : row + 1]
     center = ((lower + upper) / 2).clamp(lower, upper)
-    radius = _room(center, lower, upper)
+    radius = room(center, lower, upper)
     whole = margins_about(net, center, radius, rows, offsets)
     weights = whole.v[0] * normal_tail(-whole.mean / whole.std.clamp_min(1e-150))
     mean, b = whole.weight @ weights, (whole.variance @ weights**2).sqrt()
@@ -122,7 +122,7 @@ def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: in
     moving = radius > 0
     ends = torch.where(mean > 0, upper[moving], lower[moving])
     point[moving] = torch.where(still, ends, center[moving])
-    radius = _room(point, lower, upper)
+    radius = room(point, lower, upper)
     own = margins_about(net, point, radius, rows, offsets)
     first, std = _standing(own)
     shift = float(answer(own, weights).shift @ weights)
@@ -131,7 +131,7 @@ def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: in
     return _Asked(row, point, own, weights, chance, scaled)
 
 
-def _room(point: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+def room(point: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """r: how far every input may move to either side, rounded down."""
     room = torch.minimum(round_down(upper - point), round_down(point - lower))
     return room.clamp_min(0)
