@@ -107,7 +107,7 @@ def hexes(*numbers: float) -> list[str]:
         (f"{NAMED}.weights", np.zeros(3), "malformed"),
         (f"{NAMED}.weights", np.zeros(4, np.float32), "malformed"),
         (f"{NAMED}.remainders", np.ones((2, 3)), "malformed"),
-        ("tensors/c0.point", np.full(30, 0.03), "point-outside-region"),
+        (f"{NAMED}.center", np.full(30, 0.03), "point-outside-region"),
         (f"{UPPER}/row", 1, "malformed"),
     ],
 )
@@ -139,6 +139,14 @@ def test_the_numbers_are_checked(
     assert desk.verdict(desk.column(f"{NAMED}.{name}", column, value)).code == code
 
 
+def test_without_room_it_is_a_point(desk: Desk) -> None:
+    """Where nothing moves there is no noise, whatever is said of it."""
+    there = (f"{NAMED}.center", np.full(30, -0.02))
+    verdict = desk.verdict(there, desk.column(f"{NAMED}.remainders", 1, 1e9))
+    assert verdict.supported is not None
+    assert 0.95 < verdict.supported[1] < 0.99
+
+
 def test_a_reply_says_nothing_of_the_lower_end(desk: Desk) -> None:
     """One adversary that fails is no proof that all do."""
     failure = desk.header["evidence"]["components"][0]["upper"]["failure"]
@@ -161,6 +169,7 @@ CHOSEN = ReplyLaw(
     1.0,
     np.array([[0.1, 0.1, 0.1]]),
     np.array([1.0]),
+    np.zeros(1),
 )
 
 
@@ -180,7 +189,7 @@ def test_of_others_nothing_is_said(network: Network, region: Checked, tmp_path: 
     model = read_model(tmp_path / "p.safetensors")
     asked = np.ones((1, 1)), np.zeros(1)
     with pytest.raises(CannotCheck, match=r"are for boxes|are for ReLUs"):
-        reply_failure(model, model.components[0].posterior, region, np.zeros(1), asked, CHOSEN)
+        reply_failure(model, model.components[0].posterior, region, asked, CHOSEN)
 
 
 def test_room_lies_within_the_region() -> None:

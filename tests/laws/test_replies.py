@@ -10,16 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import Problem, ball, certify, explicit_box, mlp
+from bnncert import Problem, ball, mlp
 from bnncert.evidence.concentration import Refutation
 from bnncert.evidence.laws import ReplyLaw
 from bnncert.laws import replies
 from bnncert.laws.head import head, margins_about
-from bnncert.laws.replies import can_reply, inside, prove_reply, refute_by_reply, room
-from bnncert.laws.upper import refute_by_laws
-from bnncert.layers import Tanh
-from bnncert.methods import Concentration
-from bnncert.model.box import Box
+from bnncert.laws.replies import inside, refute_by_reply, room
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from scenarios import draw_many, gaussian, uniform, vector
@@ -69,8 +65,9 @@ def shares(problem: Problem, found: Refutation, seed: int) -> tuple[float, float
     within = lower + (upper - lower) * uniform(20, len(lower), generator=generator)
     points = [*(vector(*corner) for corner in corners), *within]
     safe = torch.stack([(rows(x) > 0).all(-1) for x in points]).all(0)
-    lean = alike(problem, found.point, weight, bias, generator) @ found.proof.weights
-    x = found.point + room(found.point, lower, upper) * torch.where(lean < 0, -1.0, 1.0)
+    lean = alike(problem, found.proof.center, weight, bias, generator) @ found.proof.weights
+    point = found.proof.center
+    x = point + room(point, lower, upper) * torch.where(lean < 0, -1.0, 1.0)
     return float((rows(x)[:, found.row] > 0).double().mean()), float(safe.double().mean())
 
 
@@ -113,13 +110,15 @@ def test_never_below_the_truth(block: int) -> None:
     assert sum(never_below(20 * block + k) for k in range(20)) > 2
 
 
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("block", range(6))
-def test_never_below_the_truth_wherever_it_replies(block: int, everywhere: None) -> None:
+def test_never_below_the_truth_wherever_it_replies(block: int) -> None:
     assert sum(never_below(1000 + 20 * block + k) for k in range(20)) > 2
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("block", range(100))
-def test_thousands_never_below_the_truth(block: int, everywhere: None) -> None:
+def test_thousands_never_below_the_truth(block: int) -> None:
     for k in range(50):
         never_below(10_000 + 50 * block + k)

@@ -16,7 +16,7 @@ LAW, CELLS, SIZE = "law", "cells", "size"
 PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
-REPLY, WEIGHTS = "reply", "weights"
+REPLY, WEIGHTS, CENTER = "reply", "weights", "center"
 TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
@@ -57,13 +57,14 @@ class LineLaw(Law):
 
 @dataclass(frozen=True, eq=False)
 class ReplyLaw(Law):
-    """Of one negated row of ReLUs about a point, where an adversary moves every input by what the
+    """Of one negated row of ReLUs about a centre [J], where an adversary moves every input by what
     weights [n] make of the network's: threshold, and the share of Hölder's inequality; remainders
     [1, 3] as in `SharedLaw`."""
 
     reply: tuple[float, float]
     remainders: Tensor
     weights: Tensor
+    center: Tensor
 
 
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, 
         names = [NUMBERS, SLOPES]
     if isinstance(found, ReplyLaw):
         said[REPLY] = [number.hex() for number in found.reply]
-        names = [NUMBERS, REMAINDERS, WEIGHTS]
+        names = [NUMBERS, REMAINDERS, WEIGHTS, CENTER]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
     if found.trunk is not None:
@@ -102,7 +103,7 @@ def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
         return LineLaw(*common, float.fromhex(said[THRESHOLD]), slopes)
     if REPLY in said:
         threshold, share = map(float.fromhex, said[REPLY])
-        both = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, WEIGHTS))
-        return ReplyLaw(*common, (threshold, share), *both)
+        chosen = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, WEIGHTS, CENTER))
+        return ReplyLaw(*common, (threshold, share), *chosen)
     own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
     return SharedLaw(*common, *own)

@@ -56,16 +56,15 @@ def refute_by_reply(
     if not isinstance(net.activation, ReLU):
         return None
     lower, upper = inside(spec.region)
-    best: _Asked | None = None
+    best: Asked | None = None
     for row in _nearest(net, spec, most):
         asked = _asked(net, lower, upper, spec, row)
         best = asked if best is None or asked.chance > best.chance else best
     if best is None or not len(best.rows.radius):
         return None
-    law = prove_reply(best.rows, best.weights, best.scaled)
-    shape = spec.region.center.shape[1:]
+    law = prove_reply(best)
     bound = min(1.0, 1 - law.bound + 8 * UNIT)
-    return Refutation(bound, best.point.reshape(shape).cpu(), best.row, law) if bound < 1 else None
+    return Refutation(bound, None, best.row, law) if bound < 1 else None
 
 
 def inside(region: Region) -> tuple[Tensor, Tensor]:
@@ -98,7 +97,7 @@ def _standing(own: Margins) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class Asked:
     """A row, negated, about a point that is chosen; and about the chance that it fails."""
 
     row: int
@@ -109,7 +108,7 @@ class _Asked:
     scaled: bool
 
 
-def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: int) -> _Asked:
+def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: int) -> Asked:
     rows, offsets = -spec.rows[0][row : row + 1], -spec.offsets[0][row : row + 1]
     center = ((lower + upper) / 2).clamp(lower, upper)
     radius = room(center, lower, upper)
@@ -128,7 +127,7 @@ def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: in
     shift = float(answer(own, weights).shift @ weights)
     chance = float(normal_tail(-(first + shift) / std.clamp_min(1e-300))[0])
     scaled = in_scale(net, point - radius, point + radius, rows, offsets)
-    return _Asked(row, point, own, weights, chance, scaled)
+    return Asked(row, point, own, weights, chance, scaled)
 
 
 def room(point: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -137,8 +136,9 @@ def room(point: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return room.clamp_min(0)
 
 
-def prove_reply(rows: Margins, weights: Tensor, scaled: bool) -> ReplyLaw:
-    """P(row > 0) at least, of one row."""
+def prove_reply(asked: Asked) -> ReplyLaw:
+    """P(negated row > 0) at least."""
+    rows, weights = asked.rows, asked.weights
     at = _grid(rows)
     mass = corner_masses(at)
     for _ in range(PASSES):
@@ -153,7 +153,7 @@ def prove_reply(rows: Margins, weights: Tensor, scaled: bool) -> ReplyLaw:
     tried = [_with(rows, at, ends, faint, options[k], mass) for k in TRIED]
     failing, share, choice, option = min(tried, key=lambda one: one[0])
     beyond = (4 * OUTSIDE + 2 * math.exp(-(THRESHOLD**2) / 2)) * len(rows.mean)
-    bound = 1 - (failing + beyond * (1 + SPARE) + (0.0 if scaled else 1.0)) * (1 + SPARE)
+    bound = 1 - (failing + beyond * (1 + SPARE) + (0.0 if asked.scaled else 1.0)) * (1 + SPARE)
     numbers = (choice.step, float(choice.low), choice.rate, 0.0, choice.noise, choice.tilt)
     kept = (option.share, option.scale, option.chance)
     return ReplyLaw(
@@ -164,6 +164,7 @@ def prove_reply(rows: Margins, weights: Tensor, scaled: bool) -> ReplyLaw:
         (THRESHOLD, share),
         torch.tensor([kept], dtype=torch.float64),
         weights.cpu(),
+        asked.point.cpu(),
     )
 
 

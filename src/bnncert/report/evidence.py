@@ -10,7 +10,7 @@ from bnncert.evidence.boxes import Boxes, Growth
 from bnncert.evidence.certificate import OFFSETS, ROWS, Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Refutation
 from bnncert.evidence.deep import Deep
-from bnncert.evidence.laws import Law
+from bnncert.evidence.laws import Law, ReplyLaw
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.evidence.written import Tensors
@@ -163,7 +163,10 @@ def _parts(proof: Proof) -> int:
 def _upper(upper: Refutation, tensors: Tensors, outputs: Sequence[Column]) -> str:
     which = row_in_words(upper.row, tensors, outputs)
     least = f"{upper.proof.bound!r}"
-    said = f"At the stored counterexample {which} fails with probability at least {least}"
+    where = "At the stored counterexample"
+    if isinstance(upper.proof, ReplyLaw):
+        where = "At an input of its own for every network"
+    said = f"{where} {which} fails with probability at least {least}"
     if upper.opposite is None:
         return f"{said}."
     other = row_in_words(upper.opposite.row, tensors, outputs)

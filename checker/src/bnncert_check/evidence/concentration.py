@@ -38,11 +38,19 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Refutation:
-    """At the point (flat), or about it where the proof is a reply, row r is at most 0 with the
-    probability that its proof shows; and so is the row opposite to it, if there is one."""
+    """At the point (flat), row r is at most 0 with the probability that its proof shows; and so is
+    the row opposite to it, if there is one."""
 
     point: Array
-    failures: tuple[tuple[int, Proof | Law | ReplyLaw | Deep], ...]
+    failures: tuple[tuple[int, Proof | Law | Deep], ...]
+
+
+@dataclass(frozen=True)
+class Replied:
+    """Row r is at most 0 where an adversary who sees the network moves the input."""
+
+    row: int
+    law: ReplyLaw
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Part:
     """What is shown of one component."""
 
     lower: Divided | Law | Deep
-    upper: Refutation | None
+    upper: Refutation | Replied | None
 
 
 @dataclass(frozen=True)
@@ -122,18 +130,21 @@ def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
     return replace(region, upper=upper), replace(region, lower=lower)
 
 
-def _upper(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
+def _upper(
+    found: Refutation | Replied, question: Question, model: Model, posterior: Posterior
+) -> arb:
     """P_safe <= 1 - P(row r <= 0 at the point), for a point of the region, less P(the opposite row
     <= 0)."""
+    if isinstance(found, Replied):
+        require_point(found.law.center, question)
+        row = slice(found.row, found.row + 1)
+        asked = -question.rows[row], -question.offsets[row]
+        return reply_failure(model, posterior, question.region, asked, found.law)
     point, total = require_point(found.point, question), arb(0)
     for number, proof in found.failures:
         row = slice(number, number + 1)
         rows, offsets = -question.rows[row], -question.offsets[row]
-        if isinstance(proof, ReplyLaw):
-            asked = rows, offsets
-            failing = reply_failure(model, posterior, question.region, found.point, asked, proof)
-        else:
-            failing = _of_rows(proof, model, posterior, point, rows, offsets)
+        failing = _of_rows(proof, model, posterior, point, rows, offsets)
         total += arb(min(upper_float(failing), 1.0))
     return arb(max(upper_float(total - (len(found.failures) - 1)), 0.0))
 
@@ -164,18 +175,17 @@ def _part(
         return Part(lower, None)
     said = f"the upper bound of component {i}"
     upper = members(entry["upper"], said, ("row", "failure"), ("opposite",))
-    point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
     one = replace(asked, rows=1)
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
+    failure = upper["failure"]
+    prefix = f"c{i}.upper."
+    if is_reply(failure) and "opposite" not in upper:
+        # Not beside the opposite row, for which inputs would be moved another way.
+        return Part(lower, Replied(row, read_reply(failure, prefix, one)))
+    point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
+    proof = _read(failure, prefix, one, read_probability)
     if "opposite" not in upper:
-        failure, prefix = upper["failure"], f"c{i}.upper."
-        if is_reply(failure):
-            return Part(lower, Refutation(point, ((row, read_reply(failure, prefix, one)),)))
-        return Part(
-            lower, Refutation(point, ((row, _read(failure, prefix, one, read_probability)),))
-        )
-    # Replies to a row and to its opposite move inputs apart: both may fail in the same network.
-    proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
+        return Part(lower, Refutation(point, ((row, proof),)))
     other = members(upper["opposite"], f"the row opposite to that of {i}", ("row", "failure"))
     second = index(other["row"], f"the row opposite to that of {i}", len(question.rows))
     if not (question.rows[row] == -question.rows[second]).all():

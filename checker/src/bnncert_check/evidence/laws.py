@@ -78,7 +78,8 @@ def read_reply(value: Any, prefix: str, asked: Asked) -> ReplyLaw:
         raise CannotCheck("malformed", f"the reply of {prefix!r} is {threshold}, {share}")
     remainder = _remainders(prefix, asked)
     weights = asked.tensors.numbers(f"{prefix}{LAW}.weights", (form.hidden.outputs,))
-    return ReplyLaw(cells, size, choice, threshold, share, remainder, weights)
+    center = asked.tensors.numbers(f"{prefix}{LAW}.center", (form.hidden.inputs,))
+    return ReplyLaw(cells, size, choice, threshold, share, remainder, weights, center)
 
 
 def _members(

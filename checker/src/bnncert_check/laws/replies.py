@@ -35,7 +35,7 @@ from bnncert_check.verdict import CannotCheck
 class ReplyLaw:
     """What a certificate chose: cells and a lattice as other laws have, the threshold t, the share
     h with s₁ and s₂ as 1 + h and 1 + 1/h, (share, scale, chance) of the remainder [1, 3], and the
-    adversary's weights [n]."""
+    adversary's weights [n] and centre [J]."""
 
     cells: tuple[int, int, int, int]
     size: int
@@ -44,13 +44,13 @@ class ReplyLaw:
     share: float
     remainder: Array
     weights: Array
+    center: Array
 
 
 def reply_failure(
     model: Model,
     posterior: Posterior,
     region: Region,
-    point: Array,
     asked: tuple[Array, Array],
     law: ReplyLaw,
 ) -> arb:
@@ -59,9 +59,9 @@ def reply_failure(
     require_relu(form.activation)
     if form.node or not region.is_box:
         raise CannotCheck("unsupported", "replies are for boxes of what the hidden layer reads")
-    radius = region.room(point)
-    own = about(form, posterior, point, radius, asked)
-    factors = (posterior.fields["std"], point, radius, asked[0], law.weights)
+    radius = region.room(law.center)
+    own = about(form, posterior, law.center, radius, asked)
+    factors = (posterior.fields["std"], law.center, radius, asked[0], law.weights)
     require_numbers(factors, (posterior.fields["mean"], asked[1]))
     farther = 2 * (-(arb(law.threshold) ** 2) / 2).exp()
     beyond = 4 * arb(outside()) + farther
