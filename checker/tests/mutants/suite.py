@@ -39,6 +39,7 @@ from mutants.line_values import line_laws
 from mutants.lines import LINES, lines
 from mutants.outcomes import Checker, never
 from mutants.probabilities import masses, means, tails, unions
+from mutants.reply_values import replies
 from mutants.splits_known import splits
 
 
@@ -74,6 +75,7 @@ CHECKS = (
     means,
     laws,
     line_laws,
+    replies,
     curve_lines,
     deep,
     forms,
