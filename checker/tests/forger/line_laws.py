@@ -31,7 +31,20 @@ def has_trunk(net: Net) -> bool:
 
 def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]:
     """A threshold, slopes and a lattice, mostly such as could prove something."""
-    hidden = made.net.layers[-3]["outputs"]
+    hidden, law = made.net.layers[-3]["outputs"], lattice(r, made, prefix, rows)
+    shape = (hidden, law["cells"][0], 2)
+    made.tensors[f"{prefix}law.slopes"] = np.array(
+        pick(r, [np.zeros(shape), np.ones(shape), r.random(shape), r.normal(0, 1, shape)])
+    )
+    law["threshold"] = float(pick(r, [0.0, 2.0, 4.0, 5.0])).hex()
+    if has_trunk(made.net) != (r.random() < 0.03):
+        law["trunk"] = True
+        made.tensors |= _box(r, made, prefix)
+    return {"probability": (0.5).hex(), "law": law}
+
+
+def lattice(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]:
+    """Cells, and a lattice for every row."""
     cells = [int(pick(r, [4, 16, 32])), int(r.integers(1, 4)), 8, int(r.integers(1, 4))]
     size = 2 ** int(pick(r, [6, 10, 12]))
     step = 2.0 ** int(r.integers(-8, -2))
@@ -46,17 +59,8 @@ def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]
         ]
         for _ in range(rows)
     ]
-    shape = (hidden, cells[0], 2)
     made.tensors[f"{prefix}law.numbers"] = np.array(number)
-    made.tensors[f"{prefix}law.slopes"] = np.array(
-        pick(r, [np.zeros(shape), np.ones(shape), r.random(shape), r.normal(0, 1, shape)])
-    )
-    threshold = float(pick(r, [0.0, 2.0, 4.0, 5.0]))
-    law = {"cells": cells, "size": size, "threshold": threshold.hex()}
-    if has_trunk(made.net) != (r.random() < 0.03):
-        law["trunk"] = True
-        made.tensors |= _box(r, made, prefix)
-    return {"probability": (0.5).hex(), "law": law}
+    return {"cells": cells, "size": size}
 
 
 def _box(r: Random, made: Forgery, prefix: str) -> dict[str, Array]:
