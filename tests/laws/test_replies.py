@@ -14,8 +14,10 @@ from bnncert import Problem, ball, mlp
 from bnncert.evidence.concentration import Refutation
 from bnncert.evidence.laws import ReplyLaw
 from bnncert.laws import replies
-from bnncert.laws.head import head, margins_about
+from bnncert.laws.head import Margins, head, margins_about
 from bnncert.laws.replies import inside, refute_by_reply, room
+from bnncert.laws.replies import shares as holder
+from bnncert.laws.reply import FAINT, MEAN, Answer, answer
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from scenarios import draw_many, gaussian, uniform, vector
@@ -122,3 +124,78 @@ def test_never_below_the_truth_wherever_it_replies(block: int) -> None:
 def test_thousands_never_below_the_truth(block: int) -> None:
     for k in range(50):
         never_below(10_000 + 50 * block + k)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_noise_is_less_than_what_is_charged(seed: int) -> None:
+    """E exp(-λ Σ_i (v_i relu(z_i + W_i·δ) - T_i)) for given z and v, with T_i before any λ, where
+    no neuron is beyond its chord."""
+    rows, weights, generator = row_of(seed)
+    found = answer(rows, weights)
+    z, v = place(rows, seed)
+    away, x, least = terms(rows, found, z, v)
+    moved = moves(rows, weights, away, generator)
+    reach = 4.0 * (rows.spread.sqrt() + found.length + found.turned * rows.std)
+    reach = reach + MEAN * found.turned * rows.std + found.turned * away.abs()
+    inside = ((moved - found.shift).abs() <= reach).all(-1).double()
+    assert float(inside.mean()) >= 1 - 2 * len(z) * math.exp(-8) - 0.001
+    noise = (v * (z + moved).relu()).sum(-1) - least
+    signs = float(((rows.radius * (found.omega @ x)) ** 2).sum())
+    faint = float(((x * found.turned * rows.std) ** 2).sum())
+    for share in (0.2, 1.0, 5.0):
+        first, second = holder(share)
+        proxy = first * float((rows.spread * x**2).sum()) + second * signs + FAINT * faint
+        for scale in (0.3, 1.0, 2.0):
+            rate = scale / math.sqrt(proxy)
+            values = inside * (-rate * noise).exp()
+            assert float(values.mean()) <= math.exp(scale**2 / 2) * (
+                1 + 5 * float(values.std()) / DRAWS**0.5
+            )
+
+
+def row_of(seed: int) -> tuple[Margins, Tensor, torch.Generator]:
+    """Of four neurons and five inputs: margins, an adversary's weights."""
+    generator = torch.Generator().manual_seed(seed)
+    network = mlp(5, 4, 1)
+    mean = (0.0, 0.5)[seed % 2] * gaussian(network.size, generator=generator)
+    std = 0.2 + uniform(network.size, generator=generator)
+    net = head(network, Normal(mean, std))
+    center, radius = (0.0, 0.2, 1.0)[seed % 3] * gaussian(5, generator=generator), vector(0.3)
+    one, zero = torch.ones(1, 1).double(), torch.zeros(1).double()
+    rows = margins_about(net, center, radius.expand(5), one, zero)
+    return rows, gaussian(4, generator=generator), generator
+
+
+def place(rows: Margins, seed: int) -> tuple[Tensor, Tensor]:
+    """Some z and v of either sign."""
+    generator = torch.Generator().manual_seed(100 + seed)
+    z = rows.mean + rows.std * gaussian(4, generator=generator)
+    return z, gaussian(4, generator=generator)
+
+
+def terms(rows: Margins, found: Answer, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """ζ, x and Σ_i T_i, less what λ multiplies, by a chord of four deviations."""
+    away, faint = z - rows.mean, found.turned * rows.std
+    reach = 4.0 * (rows.spread.sqrt() + found.length + faint) + MEAN * faint
+    reach = reach + found.turned * away.abs()
+    low, high = z + found.shift - reach, z + found.shift + reach
+    chord = (high.relu() - low.relu()) / (high - low)
+    alpha = torch.where(v > 0, (z + found.shift > 0).double(), chord)
+    lift = torch.where(v > 0, 0.0, high.relu() - chord * high)
+    x = v * alpha
+    aside = x.abs() * found.turned * (away.abs() + MEAN * rows.std)
+    return away, x, (v * (alpha * z + lift) + x * found.shift - aside).sum()
+
+
+def moves(rows: Margins, weights: Tensor, away: Tensor, generator: torch.Generator) -> Tensor:
+    """W·δ [DRAWS, n] where z is given."""
+    noise = gaussian(DRAWS, *rows.weight.shape, generator=generator)
+    alike = rows.weight + rows.variance.sqrt() * noise
+    # What z would be of W', and of a bias for what the rest of its variance is.
+    center = torch.where(rows.variance > 0, rows.kappa * rows.std**2 / rows.variance, 0.0)
+    rest = (rows.std**2 - (center**2 * rows.variance).sum(0)).clamp_min(0).sqrt()
+    again = ((alike - rows.weight) * center).sum(1)
+    again = again + rest * gaussian(DRAWS, len(away), generator=generator)
+    weight = alike + rows.kappa * (away - again).unsqueeze(1)
+    delta = rows.radius * torch.where(alike @ weights < 0, -1.0, 1.0)
+    return torch.einsum("sj,sjn->sn", delta, weight)
