@@ -153,11 +153,28 @@ def test_the_noise_is_less_than_what_is_charged(seed: int) -> None:
             )
 
 
-def row_of(seed: int) -> tuple[Margins, Tensor, torch.Generator]:
+@pytest.mark.parametrize("seed", range(0, 36, 3))  # about 0, where no weight says anything of z
+def test_shifts_are_means_and_proxies_hold(seed: int) -> None:
+    """Of Σ_i x_i W_i·δ, by the best share."""
+    rows, weights, generator = row_of(seed, size=2.0)
+    found = answer(rows, weights)
+    _, x = place(rows, seed)
+    moved = moves(rows, weights, torch.zeros(4).double(), generator) @ x
+    noise = moved - found.shift @ x
+    assert abs(float(noise.mean())) <= 5 * float(noise.std()) / DRAWS**0.5
+    signs = float(((rows.radius * (found.omega @ x)) ** 2).sum())
+    proxy = (math.sqrt(float((rows.spread * x**2).sum())) + math.sqrt(signs)) ** 2
+    for scale in (-2.0, -1.0, 0.3, 1.0, 2.0):
+        values = (scale / math.sqrt(proxy) * noise).exp()
+        error = 5 * float(values.std()) / DRAWS**0.5
+        assert float(values.mean()) <= math.exp(scale**2 / 2) + error
+
+
+def row_of(seed: int, size: float = 0.5) -> tuple[Margins, Tensor, torch.Generator]:
     """Of four neurons and five inputs: margins, an adversary's weights."""
     generator = torch.Generator().manual_seed(seed)
     network = mlp(5, 4, 1)
-    mean = (0.0, 0.5)[seed % 2] * gaussian(network.size, generator=generator)
+    mean = (0.0, size)[seed % 2] * gaussian(network.size, generator=generator)
     std = 0.2 + uniform(network.size, generator=generator)
     net = head(network, Normal(mean, std))
     center, radius = (0.0, 0.2, 1.0)[seed % 3] * gaussian(5, generator=generator), vector(0.3)
