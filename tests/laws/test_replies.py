@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnncert import Problem, ball, mlp
-from bnncert.evidence.concentration import Refutation
+from bnncert import Problem, ball, certify, mlp
+from bnncert.evidence.concentration import Refutation, read
 from bnncert.evidence.laws import ReplyLaw
 from bnncert.laws import replies
 from bnncert.laws.head import Margins, head, margins_about
-from bnncert.laws.replies import inside, refute_by_reply, room
+from bnncert.laws.replies import can_reply, inside, refute_by_reply, room
 from bnncert.laws.replies import shares as holder
 from bnncert.laws.reply import FAINT, MEAN, Answer, answer
+from bnncert.methods import Concentration
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from scenarios import draw_many, gaussian, uniform, vector
@@ -116,6 +117,35 @@ def test_never_below_the_truth(block: int) -> None:
 @pytest.mark.parametrize("block", range(6))
 def test_never_below_the_truth_wherever_it_replies(block: int) -> None:
     assert sum(never_below(1000 + 20 * block + k) for k in range(20)) > 2
+
+
+def test_one_is_taken_where_it_is_better() -> None:
+    """And read again as it was; where nothing is said to move, or by itself, there is none."""
+    found = certify(broad(0.02), Concentration(upper=True))[0]
+    assert found.upper_by == "reply"
+    assert found.counterexample is None
+    certificate = found.certificate
+    assert certificate is not None
+    (part,) = read(certificate.evidence, certificate.tensors).components
+    assert part.upper is not None
+    assert isinstance(part.upper.proof, ReplyLaw)
+    assert part.upper.proof.weights.shape == (4,)
+    assert 0.9 < found.upper < 0.99
+    for other in (broad(0.0), broad(0.02, norm="l2")):
+        assert not can_reply(other, other.specification)
+
+
+def broad(eps: float, norm: str = "linf") -> Problem:
+    """Weights and above all biases that are wide, before an output that is nearly certain."""
+    generator, first = torch.Generator().manual_seed(0), 30 * 4
+    network = mlp(30, 4, 2)
+    mean = 0.05 * gaussian(network.size, generator=generator)
+    std = torch.full((network.size,), 0.5).double()
+    std[first : first + 4], std[first + 4 :] = 3.0, 0.1
+    mean[first + 4 : -2] += 0.15 * (-1.0) ** torch.arange(8)
+    region = ball(torch.zeros(1, 30).double(), eps, norm)
+    labels = network.forward(mean, region.center).argmax(-1)
+    return Problem(network, Normal(mean, std), class_robust(region, labels, 2))
 
 
 @pytest.mark.slow
