@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Network, Problem, ball, explicit_box, mlp, save_posterior
+from bnncert import Network, ball, explicit_box, mlp, save_posterior
 from bnncert.layers import Dense, Tanh
 from bnncert.model.box import Box
-from bnncert.model.specification import Region, class_robust
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, CannotCheck, read_model
 from bnncert_check.laws.lattice import Choice
@@ -22,28 +21,11 @@ from bnncert_check.laws.replies import ReplyLaw, reply_failure
 from bnncert_check.region import Region as Checked
 from bnncert_check.region import point_region
 from checking import Desk
-from scenarios import gaussian
+from scenarios import wide_biases
 
 UPPER = "evidence/components/0/upper"
 LAW = f"{UPPER}/failure/law"
 NAMED = "tensors/c0.upper.law"
-
-
-def wide(inputs: int = 30, hidden: int = 4) -> tuple[Normal, int]:
-    """Weights and above all biases that are wide, before an output that is nearly certain."""
-    generator = torch.Generator().manual_seed(0)
-    size, first = mlp(inputs, hidden, 2).size, inputs * hidden
-    mean, std = 0.05 * gaussian(size, generator=generator), torch.full((size,), 0.5).double()
-    std[first : first + hidden], std[first + hidden :] = 3.0, 0.1
-    mean[first + hidden : -2] += 0.15 * (-1.0) ** torch.arange(2 * hidden)
-    return Normal(mean, std), inputs
-
-
-def problem(region: Region) -> Problem:
-    posterior, inputs = wide()
-    network = mlp(inputs, 4, 2)
-    labels = network.forward(posterior.mean, region.center).argmax(-1)
-    return Problem(network, posterior, class_robust(region, labels, 2))
 
 
 def center(value: float = 0.0) -> torch.Tensor:
@@ -59,13 +41,13 @@ REGIONS = {
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("replies"), problem(REGIONS["about 0"]))
+    return Desk(tmp_path_factory.mktemp("replies"), wide_biases(REGIONS["about 0"]))
 
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_replies_are_accepted(region: str, tmp_path: Path) -> None:
     """And say a little less than the checker itself finds."""
-    own = Desk(tmp_path, problem(REGIONS[region]))
+    own = Desk(tmp_path, wide_biases(REGIONS[region]))
     assert own.names[1] == "reply"
     verdict = own.verdict()
     assert verdict.status == ACCEPT, verdict

@@ -21,9 +21,11 @@ from bnncert.laws.reply import FAINT, MEAN, Answer, answer
 from bnncert.methods import Concentration
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
-from scenarios import draw_many, gaussian, uniform, vector
+from bnncert.report.evidence import in_words
+from scenarios import draw_many, gaussian, uniform, vector, wide_biases
 
 DRAWS = 20_000
+ZERO = torch.zeros(1, 30).double()
 WIDTHS = (1, 2, 3, 5, 8)
 STDS = (0.05, 0.3, 1.0, 3.0)
 
@@ -121,7 +123,7 @@ def test_never_below_the_truth_wherever_it_replies(block: int) -> None:
 
 def test_one_is_taken_where_it_is_better() -> None:
     """And read again as it was; where nothing is said to move, or by itself, there is none."""
-    found = certify(broad(0.02), Concentration(upper=True))[0]
+    found = certify(wide_biases(ball(ZERO, 0.02)), Concentration(upper=True))[0]
     assert found.upper_by == "reply"
     assert found.counterexample is None
     certificate = found.certificate
@@ -131,21 +133,10 @@ def test_one_is_taken_where_it_is_better() -> None:
     assert isinstance(part.upper.proof, ReplyLaw)
     assert part.upper.proof.weights.shape == (4,)
     assert 0.9 < found.upper < 0.99
-    for other in (broad(0.0), broad(0.02, norm="l2")):
+    assert any("At an input of its own" in words for words in in_words(certificate))
+    for region in (ball(ZERO, 0.0), ball(ZERO, 0.02, "l2")):
+        other = wide_biases(region)
         assert not can_reply(other, other.specification)
-
-
-def broad(eps: float, norm: str = "linf") -> Problem:
-    """Weights and above all biases that are wide, before an output that is nearly certain."""
-    generator, first = torch.Generator().manual_seed(0), 30 * 4
-    network = mlp(30, 4, 2)
-    mean = 0.05 * gaussian(network.size, generator=generator)
-    std = torch.full((network.size,), 0.5).double()
-    std[first : first + 4], std[first + 4 :] = 3.0, 0.1
-    mean[first + 4 : -2] += 0.15 * (-1.0) ** torch.arange(8)
-    region = ball(torch.zeros(1, 30).double(), eps, norm)
-    labels = network.forward(mean, region.center).argmax(-1)
-    return Problem(network, Normal(mean, std), class_robust(region, labels, 2))
 
 
 @pytest.mark.slow
