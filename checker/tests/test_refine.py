@@ -13,7 +13,16 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bnncert import Concentration, Network, Problem, ball, certify, class_robust, save_posterior
+from bnncert import (
+    Concentration,
+    Network,
+    Problem,
+    Results,
+    ball,
+    certify,
+    class_robust,
+    save_posterior,
+)
 from bnncert.evidence.certificate import Certificate
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, LeakyReLU, MaxPool2d, ReLU, Tanh
 from bnncert.posteriors import Mixture, Normal
@@ -25,15 +34,21 @@ from scenarios import correlated, gaussian, uniform
 NODES = 40
 
 
-def verdicts(
-    folder: Path, problem: Problem, nodes: int = NODES
-) -> tuple[list[Verdict], list[dict[str, Any]]]:
+def verdicts(folder: Path, problem: Problem) -> tuple[list[Verdict], list[dict[str, Any]]]:
     """What the checker says of effort 2 on every input, and the trees in the certificates."""
+    return of_results(folder, problem, refined_results(problem, NODES))
+
+
+def refined_results(problem: Problem, nodes: int) -> Results:
+    return certify(problem, Concentration(effort=2, upper=True, nodes=nodes, precision=1e-5))
+
+
+def of_results(
+    folder: Path, problem: Problem, results: Results
+) -> tuple[list[Verdict], list[dict[str, Any]]]:
     save_posterior(folder / "p.safetensors", problem.network, problem.posterior)
     model, found, trees = read_model(folder / "p.safetensors"), [], []
-    for i, result in enumerate(
-        certify(problem, Concentration(effort=2, upper=True, nodes=nodes, precision=1e-5))
-    ):
+    for i, result in enumerate(results):
         if result.certificate is not None:
             result.certificate.write(folder / f"{i}.safetensors")
             found.append(check_certificate(folder / f"{i}.safetensors", model))
@@ -138,10 +153,11 @@ def test_parts_of_a_region_are_accepted_and_tampered_cuts_are_not(
     parts, rejected = 0, 0
     for seed in range(8):
         problem = regression(seed, Tanh(), [0.005, 0.1][seed % 2], norm)
-        found, _ = verdicts(tmp_path, problem, 30)
+        results = refined_results(problem, 30)
+        found, _ = of_results(tmp_path, problem, results)
         assert [verdict.message for verdict in found if verdict.status != ACCEPT] == []
         model = read_model(tmp_path / "p.safetensors")
-        for result in certify(problem, Concentration(effort=2, nodes=30, precision=1e-5)):
+        for result in results:
             lower = (
                 result.certificate
                 and result.certificate.header["evidence"]["components"][0]["lower"]

@@ -83,6 +83,12 @@ def upper_float(x: arb) -> float:
     return -lower_float(-x)
 
 
+def as_probability(bound: float) -> float:
+    """A bound of a probability, moved to 0 or 1 where it is beyond. NaN stays NaN: max(x, 0.0) and
+    max(0.0, x) differ there."""
+    return 0.0 if bound < 0 else 1.0 if bound > 1 else bound
+
+
 def require_ieee_arithmetic() -> None:
     """Refuse to go on where subnormals are flushed or digits lost: some libraries switch a whole
     process to that."""

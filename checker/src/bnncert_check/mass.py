@@ -19,7 +19,16 @@ from typing import TypeAlias
 import numpy as np
 from flint import arb, ctx
 
-from bnncert_check.arithmetic import BITS, Array, down, gamma, lower_float, up, upper_float
+from bnncert_check.arithmetic import (
+    BITS,
+    Array,
+    as_probability,
+    down,
+    gamma,
+    lower_float,
+    up,
+    upper_float,
+)
 from bnncert_check.model import Posterior
 from bnncert_check.tails import normal_tail, normal_tails_down, normal_tails_up
 from bnncert_check.verdict import Rejected
@@ -99,8 +108,10 @@ def _one_weight(family: str, side: int, *weight: float) -> tuple[float, float]:
     with ctx.workprec(BITS):
         probability = _PROBABILITIES[family](*weight)
         if side == DOWN:
-            return min(upper_float(1 - probability), 1.0), max(lower_float(probability), 0.0)
-        return max(lower_float(1 - probability), 0.0), min(upper_float(probability), 1.0)
+            ends = upper_float(1 - probability), lower_float(probability)
+        else:
+            ends = lower_float(1 - probability), upper_float(probability)
+        return as_probability(ends[0]), as_probability(ends[1])
 
 
 def _between(tail: Tail, a: arb, b: arb) -> arb:

@@ -18,7 +18,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from flint import arb
 
-from bnncert_check.arithmetic import Array, dot_up, lower_float, sqrt_up, up, upper_float
+from bnncert_check.arithmetic import (
+    Array,
+    as_probability,
+    dot_up,
+    lower_float,
+    sqrt_up,
+    up,
+    upper_float,
+)
 from bnncert_check.functionals import Functional
 from bnncert_check.layers import Activation, Layer
 from bnncert_check.linear import row_bounds
@@ -53,7 +61,7 @@ def rivals(leads: list[arb]) -> arb:
 def lead(margins: list[arb]) -> arb:
     """softmax_c - softmax_j for every j: with v the least margin softmax_c (1 - exp(-v)), or tanh(v
     / 2) if v < 0."""
-    least = arb(min(lower_float(margin) for margin in margins))
+    least = arb(float(np.min([lower_float(margin) for margin in margins])))  # NaN stays
     return label(margins) * (1 - (-least).exp()) if least >= 0 else (least / 2).tanh()
 
 
@@ -69,8 +77,8 @@ def layered(found: Functional, fails: arb, meaning: Meaning, floor: int) -> arb:
             arb(m) - s * arb(slope)
             for m, slope in zip(values.tolist(), lipschitz.tolist(), strict=True)
         ]
-        held = arb(max(lower_float(1 - fails - noisy * normal_tail(s)), 0.0))
-        value = arb(max(lower_float(meaning(margins)), lower_float(above)))
+        held = arb(as_probability(lower_float(1 - fails - noisy * normal_tail(s))))
+        value = arb(float(np.max([lower_float(meaning(margins)), lower_float(above)])))
         total, above = total + (value - above) * held, value
     return total
 
@@ -97,7 +105,7 @@ def direction_means(
         (value, lipschitz), fails = _finite(
             functionals(model, posterior, region, sign * row, np.zeros(1), proof)
         )
-        m, p = arb(float(value[0])), arb(min(upper_float(fails), 1.0))
+        m, p = arb(float(value[0])), arb(as_probability(upper_float(fails)))
         bounds.append(m - abs(m) * p - (arb(float(lipschitz[0])) + arb(size)) * p.sqrt())
     return bounds[0], bounds[1], arb(0)
 

@@ -96,7 +96,7 @@ class Forgery:
             if softmax:
                 exponentials = np.exp(outputs - outputs.max(-1, keepdims=True))
                 values = exponentials / exponentials.sum(-1, keepdims=True)
-                shares += weight * np.einsum("n,npo->po", flat, values)
+                shares += weight * np.tensordot(flat, values, 1)
                 size = 1.0
             else:
                 values = outputs @ rows[0]

@@ -66,7 +66,7 @@ def apply(layer: Layer, own: list[Array], *terms: Array) -> Array:
     x = terms[0]
     match layer["type"]:
         case "Dense":
-            y = np.einsum("npi,nio->npo", np.broadcast_to(x, (len(own[0]), *x.shape[1:])), own[0])
+            y = x @ own[0]
             return y + own[1][:, None] if layer["bias"] else y
         case "Conv2d":
             return _convolution(layer, own, x)

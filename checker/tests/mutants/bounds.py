@@ -23,6 +23,7 @@ from mutants.outcomes import Checker, never, never_above
 def sums(checker: Checker) -> None:
     """Dot products in the order that loses most, at the bottom of the range, and where everything
     cancels."""
+    never(checker.arithmetic.as_probability(math.nan) >= 0, "a probability of NaN")
     ar, tiny, lost = checker.arithmetic, np.full((2, 100), -(2.0**-538)), np.full((2, 4096), -U)
     lost[:, 0] = -1
     pairs = [(np.asfortranarray(lost), np.ones(4096)), (tiny, np.full(100, 2.0**-537))]

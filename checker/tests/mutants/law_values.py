@@ -3,13 +3,14 @@ charge after another count."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from mutants.fresh import chain
-from mutants.outcomes import Checker, never_above
+from mutants.outcomes import Checker, never, never_above
 
 
 def _numbers(
@@ -91,6 +92,9 @@ KNOWN = (
 def laws(checker: Checker) -> None:
     for known in KNOWN:
         never_above(_bound(checker, known), known.truth + 1e-3, f"law, {known.what}")
+    part = checker.laws.lattice
+    _, below = part._others(part.Ends(math.nan, 0.0, 0.0), part.Choice(*_numbers()), 2**4)
+    never(below < 1, "a bias of NaN")
 
 
 def _bound(checker: Checker, known: Known) -> float:

@@ -84,11 +84,26 @@ CHECKS = (
 )
 # What a change of these modules is most likely to be caught by, which comes first then.
 OWN = {
-    "laws": (laws, line_laws),
+    "activations": (activation_lines, curve_lines, splits),
+    "affine": (heads,),
+    "arithmetic": (sums, steps),
+    "curves": (curve_lines,),
     "deep": (forms, deep),
-    "tangents": (curve_lines,),
+    "functionals": (heads, graphs),
+    "laws": (laws, line_laws),
+    "layers": (curve_lines, splits),
+    "linear": (steps, graphs),
     "maps": (maps,),
+    "mass": (masses, unions),
+    "predictive": (means,),
     "radii": (radii,),
+    "region": (regions,),
+    "splits": (splits,),
+    "tails": (tails,),
+    "tangents": (curve_lines,),
+    "weighted": (every_layer,),
+    "wiring": (graphs, every_layer),
+    "zonotopes": (every_layer,),
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from flint import arb
 
-from bnncert_check.arithmetic import Array, lower_float, upper_float
+from bnncert_check.arithmetic import Array, as_probability, lower_float, upper_float
 from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
 from bnncert_check.evidence.deep import read_deep
@@ -79,9 +79,9 @@ class Concentration:
         for component, part in zip(components, self.parts, strict=True):
             weight, posterior = arb(component.weight), component.posterior
             failing = _failure(part.lower, question, question.region, model, posterior)
-            lower += weight * arb(max(lower_float(1 - failing), 0.0))
+            lower += weight * arb(as_probability(lower_float(1 - failing)))
             upper += weight * (_upper(part.upper, question, model, posterior) if part.upper else 1)
-        return Support(lower_float(lower / total), min(upper_float(upper / total), 1.0))
+        return Support(lower_float(lower / total), as_probability(upper_float(upper / total)))
 
 
 def _failure(
@@ -145,8 +145,8 @@ def _upper(
         row = slice(number, number + 1)
         rows, offsets = -question.rows[row], -question.offsets[row]
         failing = _of_rows(proof, model, posterior, point, rows, offsets)
-        total += arb(min(upper_float(failing), 1.0))
-    return arb(max(upper_float(total - (len(found.failures) - 1)), 0.0))
+        total += arb(as_probability(upper_float(failing)))
+    return arb(as_probability(upper_float(total - (len(found.failures) - 1))))
 
 
 def read(value: Any, tensors: Tensors, question: Question, model: Model) -> Concentration:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flint import arb
 
-from bnncert_check.arithmetic import lower_float, upper_float
+from bnncert_check.arithmetic import as_probability, lower_float, upper_float
 from bnncert_check.evidence.concentration import require_weight
 from bnncert_check.evidence.proof import Asked, read_slopes
 from bnncert_check.grammar import Tensors, listed, members, whole
@@ -45,7 +45,9 @@ class Predictive:
         if not self.softmax:
             return Support(lower_float(low), upper_float(-high))
         return Support(
-            max(lower_float(low), 0.0), min(upper_float(1 - high), 1.0), lower_float(lead)
+            as_probability(lower_float(low)),
+            as_probability(upper_float(1 - high)),
+            lower_float(lead),
         )
 
     def _means(self, question: Question, model: Model) -> tuple[list[float], list[Means]]:

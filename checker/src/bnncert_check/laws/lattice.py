@@ -79,9 +79,10 @@ def failing(terms: Summed, choice: Choice, size: int, ends: Ends) -> arb:
     """Of one row, whose neurons are summed."""
     every = terms.with_others(_summed(*_others(ends, choice, size), choice))
     noise = choice.step * (terms.count * (1 / arb(choice.noise)).log() / 2).sqrt()
-    last = math.floor(upper_float((arb(ends.least) + noise) / choice.step))
-    if not choice.low <= last < choice.low + size:
+    end = upper_float((arb(ends.least) + noise) / choice.step)
+    if not choice.low <= end < choice.low + size:
         return arb(1)
+    last = math.floor(end)
     sums, error = _convolved(every, size)
     indices = np.arange(choice.low, last + 1) % size
     tail = arb(float(up(sums[indices].sum() + error))) + every.lost
@@ -169,7 +170,7 @@ def _others(ends: Ends, choice: Choice, size: int) -> tuple[Array, float]:
     """Laws [3, size], rounded down, of β, of -E and of -(g⁺)²/4κ', and the mass they leave out."""
     at: Array = (np.arange(size + 1) - size // 2) * np.float64(choice.step)
     after, before = (at > 0).astype(np.float64), np.minimum(at, 0)
-    beta, rate, curb = (at > ends.beta).astype(np.float64), after, after
+    beta, rate, curb = (~(at <= ends.beta)).astype(np.float64), after, after
     if ends.beta_std:
         beta = signed_tails_up((ends.beta - at) / ends.beta_std)
     if choice.rate:

@@ -131,7 +131,7 @@ def proxy(x: Array, mass: Array, error: Array) -> Array:
                 where = np.clip(-2 * height / np.maximum(slope, 1e-300), t_before, t)
                 most = np.maximum(most, 2 * (height + slope * where) / where**2)
             before, t_before = value, t
-    return np.where(reach > 0, most * (1 + ROUNDING) + 2 * error / start, 0.0)
+    return np.where(reach == 0, 0.0, most * (1 + ROUNDING) + 2 * error / start)
 
 
 def _spread(x: Array, mass: Array) -> tuple[Array, Array]:
