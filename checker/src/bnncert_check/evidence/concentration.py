@@ -139,7 +139,8 @@ def _upper(
         require_point(found.law.center, question)
         row = slice(found.row, found.row + 1)
         asked = -question.rows[row], -question.offsets[row]
-        return reply_failure(model, posterior, question.region, asked, found.law)
+        failing = reply_failure(model, posterior, question.region, asked, found.law)
+        return arb(as_probability(upper_float(failing)))
     point, total = require_point(found.point, question), arb(0)
     for number, proof in found.failures:
         row = slice(number, number + 1)

@@ -63,7 +63,7 @@ class Answer:
 
 def answer(rows: Margins, weights: Array) -> Answer:
     mean, b = rows.weight @ weights, np.sqrt(rows.variance @ weights**2)
-    some = b > 0
+    some = b != 0  # where b is no number nothing else is, either
     divided = np.where(some, b, 1.0)
     s = np.where(some, mean / divided, np.where(mean < 0, -FARTHEST, FARTHEST))
     s = s.clip(-FARTHEST, FARTHEST)
