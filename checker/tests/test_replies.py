@@ -110,7 +110,7 @@ def test_the_form_is_checked(desk: Desk, place: str, value: Any, code: str) -> N
         ("remainders", 0, 0.0, "malformed"),
         ("remainders", 1, 1e-6, "upper-too-low"),  # the scale
         ("remainders", 1, 1e9, "probability-too-high"),  # no moment
-        ("remainders", 2, 0.0, "malformed"),  # the chance
+        ("remainders", 2, 0.0, "upper-too-low"),  # the chance
         ("remainders", 2, 0.5, "upper-too-low"),
         ("remainders", 2, -1.0, "malformed"),
     ],
