@@ -11,10 +11,12 @@ each of which is the law of a sum over neurons. An end that the anchor is at is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from bnncert.evidence.laws import AnchorLaw, Fall
 from bnncert.laws.anchors import (
@@ -34,7 +36,8 @@ from bnncert.laws.anchors import (
 from bnncert.laws.cells import OUTSIDE, base_edges, cells
 from bnncert.laws.corners import grid_of
 from bnncert.laws.head import LEAST, Head
-from bnncert.laws.rows import SPARE, failures
+from bnncert.laws.lattice import Atoms, best_rate
+from bnncert.laws.rows import SPARE, Failures, Terms, failures
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
@@ -140,10 +143,11 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     (t,) = (t for t in way.ends if t)
     factor = fallen(way, at, found, t, levels(net.activation, way, at, found))
     size = _size(len(net.bias))
-    reach = torch.tensor([SPARE * abs(least) - least]).to(way.weight)
-    failure, numbers = failures(products(way, at, factor), (0.0, 0.0), reach, size, WIDE)
-    most = (float(failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
-    return Fall(min(most, 1.0), counts, size, numbers, ALONG, chosen.cpu())
+    zero = torch.zeros(1).to(row)
+    reach = zero.unsqueeze(-1) + SPARE * abs(least) - least
+    known = _failures(way, at, [factor], (zero, zero), size, reach)
+    most = (float(known.failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
+    return Fall(min(most, 1.0), counts, size, known.numbers[0].cpu(), ALONG, chosen.cpu())
 
 
 def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
@@ -161,7 +165,7 @@ def _size(neurons: int) -> int:
     return min(size, SIZE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Proved:
     """A row's failure, q, and the numbers [3, 6] that gave them at the anchor and to both ends."""
 
@@ -172,14 +176,30 @@ class _Proved:
 
 def _proved(one: _Anchored, size: int) -> _Proved:
     """With the q that is best."""
-    beta = float(one.way.own.beta[0]), float(one.way.own.beta_std[0])
-    q = torch.tensor(one.spared).to(one.way.weight)
-    first, *others = (products(one.way, one.at, factor) for factor in one.factors)
-    found = [failures(first, beta, q, size, WIDE)]
-    found += [failures(atoms, (0.0, 0.0), -q, size, WIDE) for atoms in others]
-    total = torch.stack([failure for failure, _ in found]).sum(0)
-    best = int(total.argmin())
-    here, *there = (numbers[best] for _, numbers in found)
-    ends = iter(there)
-    every = torch.stack([here, *(next(ends) if t else here for t in one.way.ends)])
-    return _Proved(float(total[best]), one.spared[best], every)
+    own, ends = one.way.own, len(one.factors) - 1
+    rest = pad(own.beta, (0, ends)), pad(own.beta_std, (0, ends))  # the ways have none
+    spared = own.beta.new_tensor(one.spared)
+    reaches = torch.stack([spared, *[-spared] * ends])
+    known = _failures(one.way, one.at, one.factors, rest, size, reaches)
+    totals = [math.fsum(each) for each in known.failure.mT.tolist()]
+    best = min(range(len(totals)), key=totals.__getitem__)
+    here, *found = known.numbers[:, best].cpu()
+    there = iter(found)
+    numbers = torch.stack([here, *(next(there) if t else here for t in one.way.ends)])
+    return _Proved(totals[best], one.spared[best], numbers)
+
+
+def _failures(
+    way: Track,
+    at: Field,
+    factors: Sequence[Factors],
+    rest: tuple[Tensor, Tensor],
+    size: int,
+    reaches: Tensor,
+) -> Failures:
+    """Of the sums of F factors and of the rest, β and its deviation [F], for reaches [F, C]."""
+    each = [products(way, at, factor) for factor in factors]
+    found = Atoms(*(torch.stack([getattr(one, f.name) for one in each]) for f in fields(Atoms)))
+    curb = torch.zeros_like(rest[0])
+    terms = Terms(found, best_rate(found), curb, *rest, size, WIDE, floored=True)
+    return failures(terms, reaches)

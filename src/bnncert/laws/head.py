@@ -206,7 +206,14 @@ def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
     """Of flat ends [..., J] of boxes, rows [..., R, O] and offsets [..., R]."""
     center = (lower + upper) / 2
     radius = torch.maximum(upper - center, center - lower) * (1 + 4 * UNIT)
-    moving = (upper > lower).reshape(-1, upper.shape[-1])[0]  # in all boxes the same
+    return margins_about(net, center, radius, rows, offsets)
+
+
+def margins_about(
+    net: Head, center: Tensor, radius: Tensor, rows: Tensor, offsets: Tensor
+) -> Margins:
+    """Of inputs [..., J] that move by at most a radius [..., J]."""
+    moving = (radius > 0).reshape(-1, radius.shape[-1])[0]  # of all centres the same
     squares = net.weight_std**2
     variance = center**2 @ squares + net.bias_std**2
     kappa = squares[moving] * center[..., moving, None] / variance.unsqueeze(-2)
