@@ -38,7 +38,8 @@ from bnncert.laws.rows import SPARE, failures
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
-ALONG = 16  # cells of ξ
+ALONG = 16  # cells of ξ, at most
+LINES = 2**17  # of cells of z and of ξ of all neurons: more are too many for a checker to hold
 SIZE, ROOM = 2**15, 2**21  # of the lattice; points of all neurons' lattices together
 WIDE = 24.0  # its window, in standard deviations
 PLACES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)  # of anchors along the side
@@ -81,7 +82,7 @@ def prove_by_anchors(
         counts,
         size,
         torch.stack([own.numbers for own in proved]),
-        ALONG,
+        _along(count),
         torch.stack([one.anchor for one in each]).cpu(),
         torch.tensor([own.spared for own in proved], dtype=torch.float64),
         torch.stack([one.slopes for one in each]).cpu(),
@@ -143,16 +144,21 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     reach = torch.tensor([SPARE * abs(least) - least]).to(way.weight)
     failure, numbers = failures(products(way, at, factor), (0.0, 0.0), reach, size, WIDE)
     most = (float(failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
-    return Fall(min(most, 1.0), counts, size, numbers, ALONG, chosen.cpu())
+    return Fall(min(most, 1.0), counts, size, numbers, _along(len(net.bias)), chosen.cpu())
 
 
 def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
     own = grid_of(way.own, counts, net.activation.traits.kinks or (0.0,))
-    return Field(own.first, cells(base_edges(ALONG).to(own.z.device), 1), own.second)
+    along = base_edges(_along(len(net.bias))).to(own.z.device)
+    return Field(own.first, cells(along, 1), own.second)
 
 
 def _counts(neurons: int) -> tuple[int, int, int, int]:
     return COARSE if neurons >= MANY else FINE
+
+
+def _along(neurons: int) -> int:
+    return min(ALONG, max(1, LINES // (_counts(neurons)[0] * neurons)))
 
 
 def _size(neurons: int) -> int:
