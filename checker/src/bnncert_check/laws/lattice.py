@@ -200,7 +200,7 @@ def _others(ends: Ends, choice: Choice, size: int) -> tuple[Array, float]:
     if choice.rate:
         rate = exp_up(choice.rate * before)
     if choice.curb:
-        root = np.sqrt(np.maximum(-4 * choice.curb * before, 0))
+        root = np.sqrt(np.maximum(-4 * (choice.curb * before), 0))
         curb = np.where(at > 0, 1.0, signed_tails_up(root))
     # P(X < kΔ), each from above by less than a rounding: masses between them, from above.
     chances = np.stack([beta, rate, curb])
