@@ -41,7 +41,8 @@ from bnncert.laws.rows import SPARE, Failures, Terms, failures
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
-ALONG = 16  # cells of ξ
+ALONG = 16  # cells of ξ, at most
+LINES = 2**17  # of cells of z and of ξ of all neurons: more are too many for a checker to hold
 SIZE, ROOM = 2**15, 2**21  # of the lattice; points of all neurons' lattices together
 WIDE = 24.0  # its window, in standard deviations
 PLACES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)  # of anchors along the side
@@ -84,7 +85,7 @@ def prove_by_anchors(
         counts,
         size,
         torch.stack([own.numbers for own in proved]),
-        ALONG,
+        _along(count),
         torch.stack([one.anchor for one in each]).cpu(),
         torch.tensor([own.spared for own in proved], dtype=torch.float64),
         torch.stack([one.slopes for one in each]).cpu(),
@@ -147,16 +148,22 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     reach = zero.unsqueeze(-1) + SPARE * abs(least) - least
     known = _failures(way, at, [factor], (zero, zero), size, reach)
     most = (float(known.failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
-    return Fall(min(most, 1.0), counts, size, known.numbers[0].cpu(), ALONG, chosen.cpu())
+    numbers, along = known.numbers[0].cpu(), _along(len(net.bias))
+    return Fall(min(most, 1.0), counts, size, numbers, along, chosen.cpu())
 
 
 def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
     own = grid_of(way.own, counts, net.activation.traits.kinks or (0.0,))
-    return Field(own.first, cells(base_edges(ALONG).to(own.z.device), 1), own.second)
+    along = base_edges(_along(len(net.bias))).to(own.z.device)
+    return Field(own.first, cells(along, 1), own.second)
 
 
 def _counts(neurons: int) -> tuple[int, int, int, int]:
     return COARSE if neurons >= MANY else FINE
+
+
+def _along(neurons: int) -> int:
+    return min(ALONG, max(1, LINES // (_counts(neurons)[0] * neurons)))
 
 
 def _size(neurons: int) -> int:

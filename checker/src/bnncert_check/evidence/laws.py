@@ -36,7 +36,7 @@ SIZES = (2**4, 2**17)  # of the lattice, a power of 2
 FARTHEST = 2.0**40  # index of the lattice
 # Of a cell, an atom and an entry of a lattice: numbers that are held, and steps, about.
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
-LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
+LEAST_EFFORT, EFFORT = 2**26, 2**12  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
 THRESHOLD, TRUNK, ALONG, REPLY = "threshold", "trunk", "along", "reply"
 MOST_DEVIATIONS = 64.0  # of a threshold
@@ -64,7 +64,8 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | Anc
         require_relu(form.activation)
     cells, size = _lattice(law, prefix)
     along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG) if ALONG in law else 0
-    _require_effort(cells, size, along, hidden.outputs, asked)
+    sums = ENDS_OF_ROW if along else 1
+    _require_effort(cells, size, (along, sums), hidden.outputs, asked)
     table = (asked.rows, ENDS_OF_ROW, NUMBERS) if along else (asked.rows, NUMBERS)
     numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", table).reshape(-1, NUMBERS)
     common = cells, size, tuple(_choice(row, prefix) for row in numbers)
@@ -84,7 +85,7 @@ def read_reply(value: Any, prefix: str, asked: Asked) -> ReplyLaw:
     law = _members(value, prefix, (REPLY,), ())
     form = require_form(asked.model, asked.posterior)
     cells, size = _lattice(law, prefix)
-    _require_effort((cells[0] + ADDED, *cells[1:]), size, 0, form.hidden.outputs, asked)
+    _require_effort((cells[0] + ADDED, *cells[1:]), size, (0, 1), form.hidden.outputs, asked)
     (numbers,) = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (1, NUMBERS))
     choice = _choice(numbers, prefix)
     if not choice.rate > 0:
@@ -114,7 +115,7 @@ def read_fall(value: Any, prefix: str, asked: Asked) -> Fall:
     form = require_form(asked.model, asked.posterior)
     cells, size = _lattice(law, prefix)
     along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG)
-    _require_effort(cells, size, along, form.hidden.outputs, asked)
+    _require_effort(cells, size, (along, 1), form.hidden.outputs, asked)
     (numbers,) = asked.tensors.numbers(f"{prefix}numbers", (1, NUMBERS))
     slopes = _slopes((form.hidden.outputs, cells[0], 2), along, f"{prefix}slopes", asked)
     return Fall(cells, size, (_choice(numbers, prefix),), None, along, slopes)
@@ -204,11 +205,13 @@ def _remainders(prefix: str, asked: Asked) -> Array:
 
 
 def _require_effort(
-    counts: tuple[int, int, int, int], size: int, along: int, neurons: int, asked: Asked
+    counts: tuple[int, int, int, int], size: int, rest: tuple[int, int], neurons: int, asked: Asked
 ) -> None:
-    """In memory for the neurons that are treated together, and in time for all of every row; along:
-    the cells of ξ of a law by anchors, 0 for others."""
-    lines, sums = (counts[0] * along * LINES, ENDS_OF_ROW) if along else (0, 1)
+    """In memory for the neurons that are treated together, and in time for all of every row, beside
+    what laws of the file took so far; rest: the cells of ξ of laws along an input, 0 for others,
+    and the sums of a row."""
+    along, sums = rest
+    lines = counts[0] * along * LINES
     if along:
         counts = finer(counts, along)
     number = counts[0] * counts[2]
@@ -219,11 +222,12 @@ def _require_effort(
     together, total = min(at_once(counts, size), neurons), asked.tensors.size + asked.model.size
     require_room(8 * together * held, total, f"the laws of {together} neurons")
     steps = sums * steps + lines
-    if asked.rows * neurons * steps > LEAST_EFFORT + EFFORT * total:
+    asked.tensors.steps += asked.rows * neurons * steps
+    if asked.tensors.steps > LEAST_EFFORT + EFFORT * total:
         raise CannotCheck(
             "too-large",
-            f"the laws of {asked.rows} rows of {neurons} neurons would take {steps} steps each; "
-            f"files of {total} bytes may take less",
+            f"with {asked.rows} rows of {neurons} neurons, {steps} steps each, laws would take "
+            f"{asked.tensors.steps} steps; files of {total} bytes may take less",
         )
 
 
