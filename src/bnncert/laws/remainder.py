@@ -106,7 +106,8 @@ def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
 
     Each atom is first spread to two points of a lattice. Near 0 by the variance, on a grid of t by
     chords of the convex log E exp(t X), beyond it by |X| <= R. The shift adds t shift to the
-    logarithm, and more than 2 shift/t to p for no t beyond NEAR/R.
+    logarithm, and more than 2 shift/t to p for no t beyond NEAR/R; it is charged as the place of
+    the zero, as what is not known of the mean, and again nearer to 0.
     """
     points, weights = _spread(x, mass)
     reach = points.abs().amax(-1)
@@ -125,7 +126,7 @@ def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
         where = torch.minimum(torch.maximum(where, t[..., :-1]), t[..., 1:])
         found = torch.maximum(found, (2 * (height + slope * where) / where**2).amax(-1))
     known = torch.where(reach > 0, found * (1 + ROUNDED) + 2.0**-28 * reach**2, 0.0)
-    charged: Tensor = known + 4 / NEAR * shift * (reach + shift)
+    charged: Tensor = known + 6 / NEAR * shift * (reach + shift)
     return charged
 
 
