@@ -11,13 +11,17 @@ import torch
 
 from bnncert import Network, Problem, ball, mlp, save_posterior
 from bnncert.evidence.laws import ReplyLaw
+from bnncert.laws.remainder import SHIFT, proxy
 from bnncert.laws.replies import refute_by_reply
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from bnncert_check import read_model
 from bnncert_check.arithmetic import UNIT
 from bnncert_check.laws import replies as checked
+from bnncert_check.laws.cells import cells
+from bnncert_check.laws.corners import Grid
 from bnncert_check.laws.lattice import Choice
+from bnncert_check.laws.remainder import moments
 from bnncert_check.laws.reply import Replied, corners
 from bnncert_check.laws.rows import CORNERS, about, require_form
 from bnncert_check.model import Model
@@ -123,3 +127,18 @@ def test_no_more_corners_are_held_than_are_counted(
     checked.reply_failure(model, model.components[0].posterior, region, row, law)
     assert sum(held) == 64 * (64 + 7) * 8
     assert max(held) <= CORNERS
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-3])
+def test_a_constant_has_a_proxy_that_the_checker_is_within(width: float) -> None:
+    """Where cells are narrow, masses are not so well known."""
+    edges = np.concatenate([np.linspace(-6.5, 0, 24), width * np.arange(1, 7), [6.5]])[None]
+    first = cells(edges, 4)
+    z, v = np.zeros((1, edges.shape[1])), np.ones((1, 1, 2))
+    second = cells(np.array([[[-6.5, 6.5]]]), 4)
+    at = Grid(first, second, z, v, z, v[..., 1:] > 0)
+    x = np.full((1, 1, edges.shape[1] - 1, 1, 2, 2), 0.7)
+    known = moments(at, x, 0 * x)
+    zero, shift = vector(0.0), SHIFT * vector(0.7)
+    mine = proxy(zero, vector(1.0), shift.squeeze(0))
+    assert 0 < float(known.proxy[0, 0]) <= float(mine)

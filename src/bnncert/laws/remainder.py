@@ -27,7 +27,7 @@ SHARES = (0.03, 0.1, 0.3)  # h
 SCALES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)  # λ, in units of 1/|Ĉ|
 FLAT = 2.0**-40  # a variance that is rounding alone, of the second moment
 ROUNDED, SPARE = 2.0**-24, 2.0**-43  # what a checker may lose more
-SHIFT = 2.0**-33  # by how much of A a checker may not know its mean
+SHIFT = 2.0**-27  # by how much of A a checker may not know its mean: cells may be narrow
 CHANCES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)  # η
 
 
