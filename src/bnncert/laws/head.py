@@ -94,7 +94,7 @@ class Margins:
     @property
     def slack(self) -> float:
         """What roundings may come to, in units of the magnitudes that are summed."""
-        return _slack(self.inputs)
+        return _slack(self.inputs + self.mean.shape[-1])
 
 
 def _slack(terms: int) -> float:
@@ -227,7 +227,7 @@ def margins_about(
         v=rows @ net.out.mT,
         s=(rows**2 @ (net.out_std**2).mT).sqrt(),
         v_size=rows.abs() @ net.out.abs().mT,
-        beta=rows @ net.shift + offsets - (_slack(terms) * beta_size + UNDERFLOW),
+        beta=rows @ net.shift + offsets - (_slack(terms + len(net.bias)) * beta_size + UNDERFLOW),
         beta_std=beta_std,
         radius=radius[..., moving],
         weight=net.weight[moving],

@@ -16,7 +16,7 @@ from bnncert.evidence.concentration import Refutation
 from bnncert.evidence.laws import ReplyLaw
 from bnncert.laws.cells import OUTSIDE, base_edges, cells, with_edge, with_edges
 from bnncert.laws.corners import SQUARE, Corners, Grid, grid, references
-from bnncert.laws.head import Head, Margins, has_trunk, head, in_scale, margins_about
+from bnncert.laws.head import LEAST, Head, Margins, has_trunk, head, in_scale, margins_about
 from bnncert.laws.lattice import CELLS, Atoms, atoms
 from bnncert.laws.references import corner_masses
 from bnncert.laws.remainder import Remainders, remainders
@@ -113,7 +113,8 @@ def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: in
     center = ((lower + upper) / 2).clamp(lower, upper)
     radius = room(center, lower, upper)
     whole = margins_about(net, center, radius, rows, offsets)
-    weights = whole.v[0] * normal_tail(-whole.mean / whole.std.clamp_min(1e-150))
+    x = whole.v[0] * normal_tail(-whole.mean / whole.std.clamp_min(1e-150))
+    weights = _heard(x)
     mean, b = whole.weight @ weights, (whole.variance @ weights**2).sqrt()
     gained = expected_magnitude(mean, b.clamp_min(1e-200)) - mean.abs()
     still = gained <= WORTH * (whole.kappa.abs() @ (weights.abs() * whole.std)) + FAINTLY * b
@@ -124,11 +125,18 @@ def _asked(net: Head, lower: Tensor, upper: Tensor, spec: Specification, row: in
     radius = room(point, lower, upper)
     own = margins_about(net, point, radius, rows, offsets)
     first, std = _standing(own)
-    shift = float(answer(own, weights).shift @ weights)
+    shift = float(answer(own, weights).shift @ x)
     chance = float(normal_tail(-(first + shift) / std.clamp_min(1e-300))[0])
     numbers = (point - radius, point + radius, rows, offsets)
     scaled = bool(in_scale(net, *(x[None] for x in numbers)))
     return Asked(row, point, own, weights, chance, scaled)
+
+
+def _heard(weights: Tensor) -> Tensor:
+    """As they are beside the largest, for only the sign of what they make of W counts; and 0 where
+    a square would be none."""
+    scaled = weights / weights.abs().amax().clamp_min(LEAST)
+    return torch.where(scaled.abs() < LEAST, 0.0, scaled)
 
 
 def room(point: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -145,7 +153,7 @@ def prove_reply(asked: Asked) -> ReplyLaw:
     for _ in range(PASSES):
         found = answer(rows, weights)
         ends, _ = corners(rows, at, found, slopes(rows, at, found, THRESHOLD))
-        weights = (mass * ends.a).sum((0, 2, 3, 4, 5))
+        weights = _heard((mass * ends.a).sum((0, 2, 3, 4, 5)))
     found = answer(rows, weights)
     ends, faint = corners(rows, at, found, slopes(rows, at, found, THRESHOLD))
     signs = in_signs(rows, found)
@@ -207,9 +215,11 @@ def _with(
     noise = float((mass * ends.squared).sum())
     wide = atoms(ends.value[0], at, 0)
     inner = float((wide.mass * wide.squared).sum()) / CELLS
+    # A rate beyond the lattice's gains nothing, and makes much of roundings.
+    grain = float((wide.mass * wide.place**2).sum(-1).amax()) / SIZE**2
     share = min(max(math.sqrt(2 * most / max(noise, 1e-300)), 0.03), 30.0)
     first, second = shares(share)
-    total = inner + first * noise / 2 + second * most
+    total = inner + first * noise / 2 + second * most + grain
     rate = 1 / math.sqrt(max(total, 1e-300))
     value = ends.value - rate / 2 * (first * ends.squared + FAINT * faint)
     own = atoms(value[0], at, 0)

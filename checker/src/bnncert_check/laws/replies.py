@@ -15,7 +15,16 @@ from bnncert_check.laws.cells import base_edges, cells, outside, with_edge, with
 from bnncert_check.laws.corners import SQUARE, Grid, Margins, grid
 from bnncert_check.laws.lattice import Choice, Summed, Terms, failing, neurons
 from bnncert_check.laws.remainder import Moments, joined, moments, remainders
-from bnncert_check.laws.reply import FAINT, NEAR, answer, corners, in_signs, shares, slopes
+from bnncert_check.laws.reply import (
+    ADDED,
+    FAINT,
+    NEAR,
+    answer,
+    corners,
+    in_signs,
+    shares,
+    slopes,
+)
 from bnncert_check.laws.rows import (
     about,
     ends_of,
@@ -74,7 +83,7 @@ def _failing(own: Margins, law: ReplyLaw) -> arb:
     sums: list[Summed] = []
     first, second = shares(law.share)
     rate = law.choice.rate
-    for part in parts(own, law.cells, law.size):
+    for part in parts(own, (law.cells[0] + ADDED, *law.cells[1:]), law.size):
         rows, replied = own.part(part), found.part(part)
         at = _grid(rows, law)
         ends = corners(rows, at, replied, slopes(rows, at, replied, law.threshold))

@@ -135,6 +135,7 @@ def corners(rows: Margins, at: Grid, found: Answer, own: Slopes) -> Replied:
     x = v * alpha
     value = v * (alpha * z + lift) + x * _five(found.shift)
     value = value - np.abs(x) * (_five(found.turned) * away + _five(found.error))
+    # Also what v's mean is off by, times all that relu may be: x is that of the rounded mean.
     most = rows.v_size[0] + REACH * rows.s[0]
     value = value - (8 * rows.slack * _five(most * own.size) + UNDERFLOW)
     x = np.broadcast_to(x, value.shape)

@@ -278,7 +278,7 @@ def about(
         weight=weight[:-1][moving],
         variance=spread[:-1][moving],
         kappa=np.where(variance > 0, kappa, 0.0),
-        inputs=len(center) + rows.shape[1],
+        terms=len(center) + rows.shape[1] + len(variance),
     )
 
 
