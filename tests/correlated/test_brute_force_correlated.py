@@ -4,7 +4,7 @@ proved is accepted."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +114,32 @@ def test_an_empty_interval_has_no_proof() -> None:
 def test_rows_are_paired_once() -> None:
     rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     assert paired(rows) == [(0, 1), (2,), (3,)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_large_weights_with_little_noise_are_accepted(seed: int, tmp_path: Path) -> None:
+    """The output's variance is 10⁻⁷ of its square: rounding of E a², times D, is what decides."""
+    network = Network((1,), (Dense(1, 2), Tanh(), Dense(2, 1)))
+    generator = gaussian_of(seed)
+    mean = torch.cat([generator(4), 25 + 5 * generator(2), generator(1)])
+    factor = 0.004 * (torch.eye(7).double() + 0.3 * generator(7, 7))
+    posterior = LowRankNormal(mean, torch.zeros(7).double(), factor)
+    x = vector(1.0).reshape(1, 1)
+    centre = float(network.forward(mean, x))
+    spec = output_interval(ball(x, 0.0), low=centre - 0.03, high=centre + 0.03)
+    problem = Problem(network, posterior, spec)
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    result = certify(problem, Concentration(upper=True))[0]
+    assert "correlated" in (result.lower_by, result.upper_by)
+    assert result.certificate is not None
+    result.certificate.write(tmp_path / "c.safetensors")
+    verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
+    assert verdict.status == ACCEPT, verdict
+
+
+def gaussian_of(seed: int) -> Callable[..., torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda *shape: gaussian(*shape, generator=generator)
 
 
 def test_half_spaces() -> None:

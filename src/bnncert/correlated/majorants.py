@@ -84,7 +84,7 @@ def majorant(asked: Interval, known: Known, tails: Sequence[Tail], most: float) 
         if _is_above(own, lifted, heavy, rates, most):
             means = (1.0, known.first, known.second, known.noise)
             chance = sum(x * y for x, y in zip(lifted, means, strict=True))
-            chance += d * known.vague[0] + (abs(c) + d) * known.vague[1]
+            chance += float(np.abs(lifted[1:]) @ known.vague)
             logs = np.array([one.log for one in some])
             return Majorant(lifted, heavy, some, float(chance + heavy @ np.exp(logs)))
     return None
