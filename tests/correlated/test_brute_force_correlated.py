@@ -4,20 +4,25 @@ proved is accepted."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from flint import ctx
 
 from bnncert import Concentration, Network, Problem, ball, certify, output_interval, save_posterior
 from bnncert.concentration.method import SETTLED
+from bnncert.correlated.moments import known
 from bnncert.correlated.search import Directions, paired, prove, refute
+from bnncert.correlated.setting import setting
 from bnncert.layers import Dense, Tanh
 from bnncert.model.specification import half_space
 from bnncert.posteriors import LowRankNormal, Mixture
 from bnncert_check import ACCEPT, check_certificate, read_model
+from bnncert_check.correlated.gaussian import joint, require_form
+from bnncert_check.correlated.moments import moments
 from correlated_networks import DRAWS, random_correlated
 from scenarios import gaussian, vector
 
@@ -116,30 +121,34 @@ def test_rows_are_paired_once() -> None:
     assert paired(rows) == [(0, 1), (2,), (3,)]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_large_weights_with_little_noise_are_accepted(seed: int, tmp_path: Path) -> None:
-    """The output's variance is 10⁻⁷ of its square: rounding of E a², times D, is what decides."""
-    network = Network((1,), (Dense(1, 2), Tanh(), Dense(2, 1)))
-    generator = gaussian_of(seed)
-    mean = torch.cat([generator(4), 25 + 5 * generator(2), generator(1)])
-    factor = 0.004 * (torch.eye(7).double() + 0.3 * generator(7, 7))
-    posterior = LowRankNormal(mean, torch.zeros(7).double(), factor)
-    x = vector(1.0).reshape(1, 1)
-    centre = float(network.forward(mean, x))
-    spec = output_interval(ball(x, 0.0), low=centre - 0.03, high=centre + 0.03)
-    problem = Problem(network, posterior, spec)
-    save_posterior(tmp_path / "p.safetensors", network, posterior)
-    result = certify(problem, Concentration(upper=True))[0]
-    assert "correlated" in (result.lower_by, result.upper_by)
-    assert result.certificate is not None
-    result.certificate.write(tmp_path / "c.safetensors")
-    verdict = check_certificate(tmp_path / "c.safetensors", read_model(tmp_path / "p.safetensors"))
-    assert verdict.status == ACCEPT, verdict
-
-
-def gaussian_of(seed: int) -> Callable[..., torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return lambda *shape: gaussian(*shape, generator=generator)
+@pytest.mark.parametrize("scale", [0.01, 0.3, 8.0])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_moments_are_as_vague_as_a_checker_finds_them(
+    scale: float, shift: float, tmp_path: Path
+) -> None:
+    """Where weights are large and vary little a majorant is steep, and rounding counts."""
+    problem = correlated()
+    own = problem.posterior
+    assert isinstance(own, LowRankNormal)
+    posterior = LowRankNormal(own.mean + shift, own.std, own.factor * scale)
+    save_posterior(tmp_path / "p.safetensors", problem.network, posterior)
+    x, row = vector(1.0), vector(1.0)
+    here = setting(problem.network, posterior, x, row)
+    assert here is not None
+    said = known(here, 0.3)
+    assert said is not None
+    model = read_model(tmp_path / "p.safetensors")
+    form = require_form(model.network, model.components[0].posterior)
+    with ctx.workprec(128), np.errstate(all="ignore"):
+        found = moments(joint(form, x.numpy(), row.numpy()), said.terms, 0.3)
+        for ball_, value, vague in zip(
+            (found.first, found.second, found.noise),
+            (said.first, said.second, said.noise),
+            said.vague,
+            strict=True,
+        ):
+            assert abs(ball_ - value) <= vague, (ball_, value, vague)
+            assert vague < 1e-7 * (1 + shift) ** 2
 
 
 def test_half_spaces() -> None:
