@@ -21,8 +21,8 @@ from bnncert.layers import Dense, Tanh
 from bnncert.model.specification import half_space
 from bnncert.posteriors import LowRankNormal, Mixture
 from bnncert_check import ACCEPT, check_certificate, read_model
-from bnncert_check.correlated.gaussian import joint, require_form
-from bnncert_check.correlated.moments import moments
+from bnncert_check.correlated.gaussian import at_point, joint, require_form
+from bnncert_check.correlated.moments import hermite, moments
 from correlated_networks import DRAWS, random_correlated
 from scenarios import gaussian, vector
 
@@ -140,7 +140,9 @@ def test_moments_are_as_vague_as_a_checker_finds_them(
     model = read_model(tmp_path / "p.safetensors")
     form = require_form(model.network, model.components[0].posterior)
     with ctx.workprec(128), np.errstate(all="ignore"):
-        found = moments(joint(form, x.numpy(), row.numpy()), said.terms, 0.3)
+        hidden = at_point(form, x.numpy())
+        neurons = hermite(hidden, said.terms + 2)
+        found = moments(joint(hidden, row.numpy()), neurons, said.terms, 0.3)
         for ball_, value, vague in zip(
             (found.first, found.second, found.noise),
             (said.first, said.second, said.noise),
