@@ -48,14 +48,14 @@ def as_the_checker_computes() -> Iterator[None]:
 
 
 def posterior_of(kind: str = "both", scale: float = 0.6) -> LowRankNormal:
-    """Of 1-2-1: seven weights; both hidden neurons are random, or the first alone."""
+    """Of 1-2-1: seven weights; both hidden neurons are random, the first alone, or none."""
     generator = np.random.default_rng(3)
     mean = 0.3 * generator.normal(size=7)
     factor = scale * (np.eye(7) + 0.25 * generator.normal(size=(7, 7)))
     factor[4:] *= 3.0
     std = np.full(7, 0.05)
-    if kind == "one":
-        factor[[1, 3]], std[[1, 3]] = 0, 0
+    certain = {"both": [], "one": [1, 3], "none": [0, 1, 2, 3]}[kind]
+    factor[certain], std[certain] = 0, 0
     return LowRankNormal(*(torch.from_numpy(part) for part in (mean, std, factor)))
 
 
@@ -422,6 +422,30 @@ def test_output_weights_may_share_nothing(tmp_path: Path) -> None:
     own = joint_of(saved_with(tmp_path, [4, 5, 6], 0.0, 0.5))
     assert all(own.along[i, j] == 0 for i in range(3) for j in range(2))
     assert holds(own.given[0, 0], 0.25)
+
+
+CERTAIN: dict[str, Any] = {
+    "nothing is shared": LowRankNormal(
+        posterior_of().mean, torch.full((7,), 0.3).double(), torch.zeros(7, 0).double()
+    ),
+    "pre-activations are certain": posterior_of("none"),
+}
+
+
+@pytest.mark.parametrize("name", CERTAIN)
+def test_noise_of_which_there_is_none(name: str, tmp_path: Path) -> None:
+    own = CERTAIN[name]
+    save_posterior(tmp_path / "p.safetensors", network_of(), own)
+    here = joint_of(tmp_path)
+    at = tails.Frame(np.zeros(2), np.full(2, 40.0), np.full(2, 2.0))
+    assert tails.is_framed(here, at)
+    found, (mass, a, q) = moments_of(here, 20, 0.0), nodes_of(own, np.tanh)
+    assert holds(found.first, float(mass @ a))
+    assert holds(found.second, float(mass @ a**2))
+    assert holds(found.noise, float(mass @ q))
+    exact = math.log(float(mass @ np.exp(-0.02 * q)))
+    log = tails.log_tail(here, at, tails.cells(here, at), choice(0.02, 0.0, 0.2))
+    assert exact < log < exact + 3
 
 
 def test_pre_activations_that_determine_each_other(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ NEAR = 10.0  # √q⁺ that the fine grid reaches
 FINER, PASSES, ADDED, CLOSE = 4, 6, 200, 1e-4  # where the grid is refined
 LIFTS = (2e-4, 1e-3, 4e-3)  # of A: what the boxes need
 MARGIN = 2.0**-30  # by which the boxes show more than a checker needs
-ROUNDS, BOXES = 64, 2**16  # of cuts; of boxes in all
+ROUNDS, BOXES = 64, 2**15  # of cuts; of boxes in all
 
 
 # Of the normal density's first three derivatives: the largest.

@@ -18,7 +18,7 @@ from bnncert_check.laws.exponentials import exp_up, signed_tails_up
 
 FAR = 64.0  # √q⁺ beyond the interval, where a's last boxes begin
 ROUNDS, PART = 80, 2**11  # of cuts; of boxes at once
-BOXES = 2**17  # in all
+BOXES = 2**16  # in all
 LOST = -(2.0**-30)
 # Of the normal density's first three derivatives: the largest, from above.
 FIRST, SECOND, THIRD = 0.242, 0.399, 0.551

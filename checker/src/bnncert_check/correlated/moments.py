@@ -76,9 +76,9 @@ def hermite(own: Hidden | Joint, count: int) -> Hermite:
         t, off = activated(own, np.broadcast_to(places, (len(own.mean), len(places))))
         near = np.abs(table).sum(0)
         sizes += near
-        for k, (value, wrong, width) in enumerate(((t, off, count), (t * t, 3 * off, 3))):
-            sums[k, :, :width] += value @ table[:, :width]
-            wrongs[k] += wrong * 2 * near
+        for square, (value, wrong, width) in enumerate(((t, off, count), (t * t, 3 * off, 3))):
+            sums[square, :, :width] += value @ table[:, :width]
+            wrongs[square] += wrong * 2 * near
     k = np.arange(count)
     apart = 2 * (1 + strip**2) ** (k / 2) * math.exp(strip**2 / 2) / math.expm1(DIGITS)
     errors = (
@@ -92,7 +92,7 @@ def _nodes(step: float, count: int) -> Iterator[tuple[Array, Array]]:
     end, odd = int(REACH / step) + 1, np.where(np.arange(count) % 2, -1.0, 1.0)
     for first in range(0, end, PART):
         table = _table(step, first, min(first + PART, end), count)
-        places = np.arange(first, first + len(table)) * step
+        places = np.asarray(np.arange(first, first + len(table)) * step, dtype=np.float64)
         yield places, table
         beside = places > 0
         yield -places[beside], table[beside] * odd

@@ -12,7 +12,7 @@ import numpy as np
 
 from bnncert_check.arithmetic import Array
 from bnncert_check.evidence.proof import Asked
-from bnncert_check.files import require_room
+from bnncert_check.files import require_effort, require_room
 from bnncert_check.grammar import exact, flag, listed, members, whole
 from bnncert_check.laws.anchored import AnchorLaw, Fall, finer
 from bnncert_check.laws.lattice import Choice
@@ -34,7 +34,6 @@ SIZES = (2**4, 2**17)  # of the lattice, a power of 2
 FARTHEST = 2.0**40  # index of the lattice
 # Of a cell, an atom and an entry of a lattice: numbers that are held, and steps, about.
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
-LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
 THRESHOLD, TRUNK, ALONG = "threshold", "trunk", "along"
 MOST_DEVIATIONS = 64.0  # of a threshold
@@ -179,12 +178,8 @@ def _require_effort(
     together, total = min(at_once(counts, size), neurons), asked.tensors.size + asked.model.size
     require_room(8 * together * held, total, f"the laws of {together} neurons")
     steps = sums * steps + lines
-    if asked.rows * neurons * steps > LEAST_EFFORT + EFFORT * total:
-        raise CannotCheck(
-            "too-large",
-            f"the laws of {asked.rows} rows of {neurons} neurons would take {steps} steps each; "
-            f"files of {total} bytes may take less",
-        )
+    what = f"the laws of {asked.rows} rows of {neurons} neurons"
+    require_effort(asked.rows * neurons * steps, total, what)
 
 
 def _choice(row: Array, prefix: str) -> Choice:
