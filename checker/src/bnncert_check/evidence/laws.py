@@ -36,7 +36,6 @@ SIZES = (2**4, 2**17)  # of the lattice, a power of 2
 FARTHEST = 2.0**40  # index of the lattice
 # Of a cell, an atom and an entry of a lattice: numbers that are held, and steps, about.
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
-LEAST_EFFORT, EFFORT = 2**26, 2**12  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
 THRESHOLD, TRUNK, ALONG, REPLY = "threshold", "trunk", "along", "reply"
 MOST_DEVIATIONS = 64.0  # of a threshold
@@ -222,13 +221,8 @@ def _require_effort(
     together, total = min(at_once(counts, size), neurons), asked.tensors.size + asked.model.size
     require_room(8 * together * held, total, f"the laws of {together} neurons")
     steps = sums * steps + lines
-    asked.tensors.steps += asked.rows * neurons * steps
-    if asked.tensors.steps > LEAST_EFFORT + EFFORT * total:
-        raise CannotCheck(
-            "too-large",
-            f"with {asked.rows} rows of {neurons} neurons, {steps} steps each, laws would take "
-            f"{asked.tensors.steps} steps; files of {total} bytes may take less",
-        )
+    what = f"the laws of {asked.rows} rows of {neurons} neurons"
+    asked.spend(asked.rows * neurons * steps, what)
 
 
 def _choice(row: Array, prefix: str) -> Choice:
