@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
@@ -64,7 +64,6 @@ def certify(
     at_least: the threshold that statuses speak of: that of the method if it has one, else 0.95.
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
     given. samples: networks to draw for an uncertified estimate beside each result; 0 for none.
-    Output rows that say the same are asked about once.
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -75,7 +74,6 @@ def certify(
     index  label  predicted     status  lower  upper
         0      -          -  certified      1      1
     """
-    problem = replace(problem, specification=problem.specification.distinct())
     chosen = default_method(problem.posterior) if method is None else method_of(method)
     names = _named(problem, indices)
     own = getattr(chosen, "at_least", None) if at_least is None else at_least
