@@ -159,6 +159,22 @@ def test_a_line_of_all_other_classes_leaves_none_out(tmp_path: Path) -> None:
     assert codes(tmp_path, [said | {"target": 1}]) == ["result-mismatch"]
 
 
+def test_rows_may_put_a_class_first_where_nobody_named_one(tmp_path: Path) -> None:
+    """A half-space is the condition of a class too; a line may leave out the class, not change
+    it."""
+    network, x = mlp(1, 2), vector(0.5).reshape(1, 1)
+    posterior = Normal(vector(0, 0, 1, 0), vector(0.1, 0.1, 0.1, 0.1))
+    asked = Problem(network, posterior, half_space(ball(x, 0.1), vector(1, -1), 0.0))
+    (said,) = written(tmp_path / "p_safe", asked)
+    (mean,) = written(tmp_path / "mean", asked, decisions=True)
+    assert said["label"] is None
+    assert codes(tmp_path / "p_safe", [said]) == codes(tmp_path / "mean", [mean]) == [None]
+    for own in ({"label": 0, "target": 1}, {"label": 0}):
+        assert codes(tmp_path / "p_safe", [said | {"predicted": 0} | own]) == [None]
+    for other in ({"label": 1, "predicted": 1}, {"target": 1}):
+        assert codes(tmp_path / "p_safe", [said | other]) == ["result-mismatch"]
+
+
 def test_a_line_repeats_the_interval_of_its_certificate(workshop: Workshop) -> None:
     """Or says nothing of it; of the mean network it may say anything."""
     assert line(workshop, low=0.3, high=3.0, output=-7).status == ACCEPT

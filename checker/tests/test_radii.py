@@ -18,6 +18,7 @@ from bnncert import (
     class_robust,
     decide,
     explicit_box,
+    half_space,
     load_posterior,
     mlp,
     save_posterior,
@@ -92,6 +93,19 @@ def test_ends_may_be_unknown(folder: Path) -> None:
     (none,) = verdicts(folder, [line | {"falsified": None}])
     assert (half.status, none.status) == (ACCEPT, ACCEPT)
     assert "of no radius is anything known" in none.message
+
+
+def test_radii_of_a_half_space_name_no_class(folder: Path, tmp_path: Path) -> None:
+    """Though its rows put class 0 before class 1."""
+    network, posterior = load_posterior(folder / "p.safetensors")
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    x, normal = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([1.0, -1.0]).double()
+    asked = Problem(network, posterior, half_space(ball(x, 0.0), normal, 0.0))
+    method, search = Concentration(effort=0, upper=True), Search(precision=0.5)
+    certified_radii(asked, method, "0.6", search=search).save(tmp_path / "out")
+    (line,) = read_radii(tmp_path / "out")
+    codes = [verdicts(tmp_path, [line | {"label": label}])[0].code for label in (None, 0)]
+    assert codes == [None, "radius-not-proved"]
 
 
 def test_both_ends_are_of_one_input(folder: Path) -> None:

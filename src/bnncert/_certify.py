@@ -7,9 +7,10 @@ nothing is, it is raised as ever. In a notebook a line below the cell shows how 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
@@ -23,7 +24,7 @@ from bnncert.errors import InputError
 from bnncert.estimate import estimate
 from bnncert.evidence import bound_names
 from bnncert.evidence.certificate import Certificate, Found, certificate_for
-from bnncert.evidence.predictive import MEAN
+from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.methods import Method, default_method, method_of
 from bnncert.model.problem import Problem
 from bnncert.model.specification import Specification, interval_of
@@ -46,6 +47,11 @@ from bnncert.results.rows import P_SAFE, Decision, Result, Status
 from bnncert.results.sequence import Decisions, Results
 
 Progress: TypeAlias = Callable[[Sequence[Any]], None]  # called with the rows that have come
+# Of predictive means what holds of all of them.
+NOTHING = {
+    MEAN: {"lower": -math.inf, "upper": math.inf},
+    SOFTMAX: {"lower": 0.0, "upper": 1.0, "gap": -1.0},
+}
 
 
 def certify(
@@ -64,7 +70,6 @@ def certify(
     at_least: the threshold that statuses speak of: that of the method if it has one, else 0.95.
     indices: what to call the inputs in the results (positions in a data set, say); 0, 1, ... unless
     given. samples: networks to draw for an uncertified estimate beside each result; 0 for none.
-    Output rows that say the same are asked about once.
 
     >>> import torch
     >>> from bnncert import Problem, ball, certify, half_space, mlp
@@ -75,7 +80,6 @@ def certify(
     index  label  predicted     status  lower  upper
         0      -          -  certified      1      1
     """
-    problem = replace(problem, specification=problem.specification.distinct())
     chosen = default_method(problem.posterior) if method is None else method_of(method)
     names = _named(problem, indices)
     own = getattr(chosen, "at_least", None) if at_least is None else at_least
@@ -303,9 +307,10 @@ def _decided(problem: Problem, effort: int, names: list[int]) -> list[Decision]:
     for i, prediction in enumerate(predictions):
         claim = _claim(prediction)
         own = spec[i : i + 1]
-        known = kind == MEAN or claim["lower"] > 0 or claim["upper"] < 1 or claim["gap"] > -1
         certificate = (
-            certificate_for(digests, own, claim, prediction.evidence, found) if known else None
+            certificate_for(digests, own, claim, prediction.evidence, found)
+            if claim != NOTHING[kind]
+            else None
         )
         label, predicted = observed[i]
         decisions.append(
@@ -331,11 +336,16 @@ def _claim(found: Prediction) -> dict[str, float]:
     """The bounds, a little wider: a checker whose roundings differ must still support them.
 
     Of a mean they differ by a share of the numbers that were summed, which may be far larger than
-    what is left of them.
+    what is left of them. Numbers that overflow say nothing.
     """
+    known = all(math.isfinite(end) for end in (found.upper - found.lower, found.gap or 0.0))
     if found.gap is None:
         slack = ALLOWANCE * (found.upper - found.lower) + MEAN_ALLOWANCE * found.size
-        return {"lower": found.lower - slack, "upper": found.upper + slack}
+        lower, upper = found.lower - slack, found.upper + slack
+        known = known and math.isfinite(upper - lower)
+        return {"lower": lower, "upper": upper} if known else NOTHING[MEAN]
+    if not known:
+        return NOTHING[SOFTMAX]
     lower, upper = allow(found.lower, found.upper)
     gap = max(found.gap - ALLOWANCE * (1 - found.gap**2), -1.0)
     return {"lower": lower, "upper": max(lower, upper), "gap": gap}

@@ -16,6 +16,7 @@ from bnncert.bench.fitted import control_mean_field, ensemble, small_cnn, small_
 from bnncert.bench.known import KNOWN
 from bnncert.bench.models import Model, dense, normal
 from bnncert.bench.pictures import digit, patches
+from bnncert.bench.recipes import box, rows
 from bnncert.bench.streams import Stream
 from bnncert.bench.suite import FOR_READERS, Instance, make, missing, read_suite
 from bnncert.bench.tracks import TRACKS, recipes
@@ -85,7 +86,7 @@ def test_files_hold_the_question_of_the_recipe(suite: Path) -> None:
     instances = read_suite(suite)
     assert [instance.name for instance in instances] == [recipe.name for recipe in KNOWN]
     for instance, recipe in zip(instances, KNOWN, strict=True):
-        problem, asked = instance.problem(), Problem(*recipe.model(), recipe.question())
+        problem, asked = instance.problem(), Problem(*recipe.model(), recipe.question().distinct())
         assert problem.digest == asked.digest
         assert_vnnlib_says_so(instance, problem)
 
@@ -99,6 +100,14 @@ def assert_vnnlib_says_so(instance: Instance, problem: Problem) -> None:
     outputs = torch.randn(50, 1, problem.network.outputs, dtype=torch.float64)
     ours = (problem.specification.margins(outputs) > 0).all(-1)
     assert torch.equal((read.margins(outputs) > 0).all(-1), ours)
+
+
+def test_rows_that_are_written_twice_are_asked_about_once(tmp_path: Path) -> None:
+    twice = rows(box([0.0], [1.0]), [[-1.0], [-2.0], [-1.0]], [1.0, 2.0, 1.0])
+    make([replace(KNOWN[0], question=lambda: twice)], tmp_path)
+    (instance,) = read_suite(tmp_path)
+    assert instance.fields["rows"] == [[-1.0], [-2.0], [-1.0]]
+    assert instance.specification((1,)).rows.tolist() == [[[-1.0]]]
 
 
 def test_digests_tell_questions_apart(suite: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from bnncert.bench.recipes import box, rows
 from bnncert.bench.suite import POSTERIORS, SUITE, make, read_instance, read_suite
 from bnncert.bench.verdicts import CHANGED, NOT_INSTALLED, Verdict, verdict_on
 from bnncert.evidence.certificate import Certificate
+from bnncert.evidence.predictive import MEAN
 from bnncert.files.digest import digest
 from bnncert.importers import save_posterior
 
@@ -128,6 +130,19 @@ def test_a_softmax_is_of_this_class_and_not_scaled(tmp_path: Path) -> None:
     assert honest is not None
     honest.write(path)
     assert verdict_of(path, asked.path).reason == "the certificate's output rows are others"
+
+
+def test_a_mean_is_of_the_first_row_itself(tmp_path: Path) -> None:
+    """A condition has no scale and its rows no order; the mean of 4 w x is another number."""
+    asked = rows(box([0.0], [1.0]), [[-1.0], [1.0]], [1.0, 1.0])
+    make([replace(OUTSIDE, question=lambda: asked, quantity=MEAN)], tmp_path)
+    (instance,) = read_suite(tmp_path)
+    for scale, accepted in ((-1.0, True), (-4.0, False), (1.0, False)):
+        other = rows(box([0.0], [1.0]), [[scale], [-scale]], [abs(scale)] * 2)
+        certificate = decide(Problem(*OUTSIDE.model(), other))[0].certificate
+        assert certificate is not None
+        certificate.write(path := tmp_path / "certificate.safetensors")
+        assert verdict_of(path, instance.path).accepted == accepted
 
 
 def test_files_that_changed_since_do_not_count(instance: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from bnncert.concentration.slopes import Chosen, evaluate, optimise, settle
 from bnncert.concentration.trace import trace
 from bnncert.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU
 from bnncert.posteriors import Empirical, Laplace, LowRankNormal, Mixture, Normal
+from bnncert.results.rows import Status
 from pages import blocks
 from scenarios import (
     correlated,
@@ -432,3 +434,16 @@ def test_low_rank_noise_that_reaches_two_layers_is_not_independent() -> None:
     assert output_norms(network, posterior, problem.specification.region).item() >= math.sqrt(
         1.5
     )  # E ξ⁴ / 2
+
+
+def test_of_a_mean_that_overflows_nothing_is_known(tmp_path: Path) -> None:
+    network, huge = mlp(1, 1, 1), vector(*[1e150] * 4)
+    x = vector(1e100, 1.0).reshape(2, 1)
+    asked = half_space(ball(x, 0.0), torch.ones(1), 0.0)
+    found = decide(Problem(network, Normal(huge, huge), asked), indices=[7, 8])
+    first = found[0]
+    assert (first.lower, first.upper, first.status) == (-math.inf, math.inf, Status.UNDECIDED)
+    assert first.certificate is None
+    with pytest.raises(InputError, match="input 7, whose bounds overflow; leave it out"):
+        found.save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -470,6 +470,10 @@ def test_rows_that_say_the_same_are_said_once() -> None:
     for other in ([-1.0, -3.0], [3.0, 9.0], [1.0, 0.0], [math.nextafter(1, 2), 3.0]):
         assert kept([[1.0, 3.0], other], [1.0, 1.0]) == [[1.0, 3.0], other]
     assert kept([[1.0, 3.0], [1.0, 3.0]], [1.0, 1.5]) == [[1.0, 3.0], [1.0, 3.0]]
+    assert kept([[0.0, 3.0], [-0.0, 6.0]], [0.0, -0.0]) == [[0.0, 3.0]]
+    large = [math.ldexp(1, 1023), math.ldexp(1, -1074)]  # a quotient loses the second of them
+    assert kept([large, [large[0], 0.0], large], [0.0] * 3) == [large, [large[0], 0.0]]
+    assert kept([[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0]) == [[0.0, 0.0]]
     # What a product loses to underflow is not the same.
     small, large = [2.0**-1074, 1.0], [0.0, 2.0**-600]
     assert kept([small, large], [0.0, 0.0]) == [small, large]
@@ -484,7 +488,7 @@ def test_rows_that_repeat_in_some_inputs_alone_are_kept() -> None:
 def test_a_row_that_is_written_three_times_fails_once() -> None:
     region = point(1.0)
     matrix = torch.tensor([[[1.0], [2.0], [1.0]]]).double()
-    spec = Specification(region, matrix, vector(1.0, 2.0, 1.0).unsqueeze(0))
+    spec = Specification(region, matrix, vector(1.0, 2.0, 1.0).unsqueeze(0)).distinct()
     posterior = Normal(vector(0.0, 0.0), vector(1.0, 0.0))
     (found,) = certify(Problem(mlp(1, 1), posterior, spec))
     assert 0.8413 < found.lower <= 0.8413447461

@@ -118,3 +118,15 @@ def test_a_box_has_no_radius() -> None:
     problem = Problem(mlp(1, 1), Normal(torch.ones(2).double(), torch.ones(2).double()), boxed)
     with pytest.raises(InputError, match="give a ball, not a box"):
         certified_radii(problem, BOTH, Decimal("0.95"))
+
+
+def test_both_ends_of_an_input_ask_the_same_rows() -> None:
+    """Whatever inputs are asked about beside it, and the rows of both repeat in the first alone."""
+    matrix = torch.tensor([[[1.0], [2.0]], [[1.0], [3.0]]]).double()
+    x = torch.tensor([[0.37549583822854055], [0.056593866734304984]]).double()
+    spec = Specification(ball(x, 0.0), matrix, torch.tensor([[0.0, 0.0], [0.0, 0.1]]).double())
+    mean, std = torch.tensor([1.0, 0.0]).double(), torch.tensor([0.01, 0.01]).double()
+    asked = Problem(mlp(1, 1), Normal(mean, std), spec)
+    found = certified_radii(asked, Concentration(upper=True), "0.95", search=Search(precision=0.2))
+    ends = [row.certificate for row in found.rows if row.index == 0]
+    assert [end.rows.tolist() for end in ends if end] == [[[1.0], [2.0]]] * 2

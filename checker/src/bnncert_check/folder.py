@@ -128,8 +128,9 @@ class Line:
         return FALSIFIED if Fraction(self.upper) < self.at_least else UNDECIDED
 
 
-# By index and radius: the accepted bounds of P_safe, and the question that they answer.
-Accepted: TypeAlias = dict[tuple[int, float], tuple[Bounds, Question]]
+# By index and radius: the accepted bounds of P_safe, the question that they answer, and the line's
+# class.
+Accepted: TypeAlias = dict[tuple[int, float], tuple[Bounds, Question, int | None]]
 
 
 def read_results(folder: Path) -> list[Any]:
@@ -271,7 +272,7 @@ def _check_line(
             if manifest is not None:
                 manifest.require_certificate(question)
             if line.quantity == P_SAFE:
-                accepted[line.index, line.eps] = (line.lower, line.upper), question
+                accepted[line.index, line.eps] = (line.lower, line.upper), question, line.label
     except Reason as reason:
         return replace(verdict, status=reason.status, code=reason.code, message=reason.message)
     return verdict
@@ -323,7 +324,9 @@ def _compare(line: Line, verdict: Verdict, question: Question, model: Model) -> 
     _require_equal("upper", line.upper, upper)
     _require_equal("gap", line.gap, verdict.gap)
     _require_equal("eps", line.eps, question.region.eps)
-    _require_equal("label", line.label, question.label)
+    # Rows can put a class before others where nobody speaks of classes; a softmax is of one.
+    if line.label is not None or line.quantity == SOFTMAX:
+        _require_equal("label", line.label, question.label)
     _require_rivals(line.label, line.target, question)
     if line.quantity != P_SAFE:
         _require_equal("status", line.status, DECIDED if verdict.decided else UNDECIDED)

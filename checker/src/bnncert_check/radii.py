@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from bnncert_check.question import Question
 from bnncert_check.verdict import ACCEPT, P_SAFE, Reason, Rejected, Verdict
 
 ABOUT = ("index", "label", "at_least", "certified", "falsified")
+Proof: TypeAlias = tuple[Question, int | None]
 
 
 def read_radii(folder: Path) -> list[Any]:
@@ -43,41 +44,42 @@ def _check_line(path: Path, i: int, value: Any, accepted: Accepted, seen: set[in
         if index in seen:
             raise Rejected("result-repeated", f"another line has the radii of input {index}")
         seen.add(index)
-        questions, said = [], []
+        proofs, said = [], []
         for name, words in (("certified", "up to"), ("falsified", "not from")):
             if found[name] is None:
                 continue
             eps = number(found[name], f"{name} of {about}", 0.0)
-            questions.append(_proved(name, (index, eps), at_least, accepted))
+            proofs.append(_proved(name, (index, eps), at_least, accepted))
             said.append(f"{words} {eps!r}")
-        _require_one_question(index, found["label"], questions)
+        _require_one_question(index, found["label"], proofs)
     except Reason as reason:
         return Verdict(where, reason.status, reason.code, reason.message)
     limits = ", ".join(said) or "of no radius is anything known"
     words = f"input {index}: {P_SAFE} >= {found['at_least']} {limits}"
-    if questions:
-        words += f": {questions[0].condition}, {questions[0].region.norm} ball"
+    if proofs:
+        question, _ = proofs[0]
+        words += f": {question.condition}, {question.region.norm} ball"
     return Verdict(where, ACCEPT, message=words)
 
 
-def _proved(name: str, at: tuple[int, float], at_least: Fraction, accepted: Accepted) -> Question:
-    """The question of the certificate that settles the threshold there."""
+def _proved(name: str, at: tuple[int, float], at_least: Fraction, accepted: Accepted) -> Proof:
+    """The question of the certificate that settles the threshold there, and its line's class."""
     where = f"input {at[0]} at radius {at[1]!r}"
     if at not in accepted:
         raise Rejected("radius-not-proved", f"no accepted result is about {where}")
-    (lower, upper), question = accepted[at]
+    (lower, upper), question, label = accepted[at]
     holds, fails = Fraction(lower) >= at_least, Fraction(upper) < at_least
     if not (holds if name == "certified" else fails):
         raise Rejected(
             "radius-not-proved", f"{where} is not {name}: {lower!r} <= {P_SAFE} <= {upper!r}"
         )
-    return question
+    return question, label
 
 
-def _require_one_question(index: int, label: Any, questions: list[Question]) -> None:
-    """But for the radius; the label is theirs."""
-    for question in questions:
-        first = questions[0]
+def _require_one_question(index: int, label: Any, proofs: list[Proof]) -> None:
+    """But for the radius; the label is that of their lines."""
+    for question, own in proofs:
+        first, _ = proofs[0]
         if question.region.norm == "box":
             raise Rejected("radius-not-proved", f"input {index} has a box, which has no radius")
         same = (
@@ -91,8 +93,8 @@ def _require_one_question(index: int, label: Any, questions: list[Question]) -> 
             raise Rejected(
                 "radius-not-proved", f"the certificates of input {index} ask different questions"
             )
-        if label != question.label:
+        if label != own:
             raise Rejected(
                 "radius-not-proved",
-                f"input {index}: the line says class {label!r}, its certificate {question.label!r}",
+                f"input {index}: the line says class {label!r}, its result {own!r}",
             )

@@ -39,7 +39,7 @@ def radii(checker: Checker) -> None:
         return all(verdict.status == checker.ACCEPT for verdict in found)
 
     first, second = question(checker, 0.25), question(checker, 0.5)
-    proved = {(0, 0.25): ((0.75, 1.0), first), (0, 0.5): ((0.0, 0.5), second)}
+    proved = {(0, 0.25): ((0.75, 1.0), first, 0), (0, 0.5): ((0.0, 0.5), second, 0)}
     never(holds([LINE, LINE], proved), "radii of an input twice")
     for change in (
         {"at_least": "0.76"},  # which neither end settles
@@ -52,13 +52,13 @@ def radii(checker: Checker) -> None:
         {"certified": None, "falsified": 0.5, "index": 1},
     ):
         never(holds([LINE | change], proved | {(1, 0.25): proved[0, 0.25]}), f"radii with {change}")
-    undecided = {(0, 0.25): ((0.5, 1.0), first), (0, 0.5): ((0.5, 1.0), second)}
+    undecided = {(0, 0.25): ((0.5, 1.0), first, 0), (0, 0.5): ((0.5, 1.0), second, 0)}
     never(holds([LINE | {"falsified": None}], undecided), "a lower end below the threshold")
     never(holds([LINE | {"certified": None}], undecided), "an upper end above the threshold")
     for one, other in OTHERS:
         asked = question(checker, 0.25, **one), question(checker, 0.5, **other)
-        mixed = {(0, 0.25): ((0.75, 1.0), asked[0]), (0, 0.5): ((0.0, 0.5), asked[1])}
-        never(holds([LINE | {"label": asked[0].label}], mixed), f"two questions: {other}")
-    box = {(0, 0.25): ((0.75, 1.0), question(checker, 0.25, norm="box"))}
+        mixed = {(0, 0.25): ((0.75, 1.0), asked[0], 0), (0, 0.5): ((0.0, 0.5), asked[1], 0)}
+        never(holds([LINE], mixed), f"two questions: {other}")
+    box = {(0, 0.25): ((0.75, 1.0), question(checker, 0.25, norm="box"), 0)}
     never(holds([LINE | {"falsified": None}], box), "the radius of a box")
     never(not holds([LINE], proved), "not the radii themselves")

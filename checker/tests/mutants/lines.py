@@ -44,7 +44,7 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     ),
     "one rival": (
         {"lower": 0.9, "upper": 1.0, "status": "certified", **RIVAL},
-        ({"target": None}, {"target": 2}, {"label": 1}),
+        ({"target": None}, {"target": 2}, {"label": 1}, {"label": 2, "predicted": 2}),
     ),
     "a mean": ({"lower": 0.25, "upper": 0.75, "status": "certified"}, ({},)),  # which is no P_safe
     "a softmax": (
@@ -57,7 +57,12 @@ LINES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
             "label": 0,
             "predicted": 0,
         },
-        ({"quantity": "mean", "gap": None}, {"gap": 0.99}, {"status": "undecided"}),
+        (
+            {"quantity": "mean", "gap": None},
+            {"gap": 0.99},
+            {"status": "undecided"},
+            {"label": None, "predicted": None},
+        ),
     ),
 }
 

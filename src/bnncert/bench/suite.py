@@ -99,6 +99,7 @@ class Instance:
         return Problem(network, posterior, self.specification(network.input_shape))
 
     def specification(self, shape: Sequence[int]) -> Specification:
+        """Rows that say the same once."""
         ends = (_tensor(self.fields[name]).reshape(1, *shape) for name in ("lower", "upper"))
         label = self.fields["label"]
         return Specification(
@@ -106,7 +107,7 @@ class Instance:
             _tensor(self.fields["rows"]).unsqueeze(0),
             _tensor(self.fields["offsets"]).unsqueeze(0),
             None if label is None else torch.tensor([label]),
-        )
+        ).distinct()
 
 
 def make(

@@ -129,7 +129,8 @@ class Prover:
         self, alternative: Alternative, region: Region, labels: Tensor, method: Method
     ) -> Sequence[Result]:
         rows, offsets = self.condition.rows(alternative, labels)
-        spec = Specification(region, rows, offsets).to(self.posterior.center.device)
+        spec = Specification(region, rows, offsets).distinct()
+        spec = spec.to(self.posterior.center.device)
         problem = Problem(self.network, self.posterior, spec)
         results = certify(problem, method, seed=self.seed, at_least=self.at_least)
         if results.interrupted:

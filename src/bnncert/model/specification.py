@@ -258,12 +258,10 @@ class Specification:
         if self.labels is not None:
             return self
         said = torch.cat([self.rows, self.offsets.unsqueeze(2)], 2)
-        kept: list[int] = []
-        for row in range(said.shape[1]):
-            if not _repeats(said[:, kept], said[:, row : row + 1]):
-                kept.append(row)
+        kept = list({each: row for row, each in reversed(list(enumerate(_keys(said))))}.values())
         if len(kept) == said.shape[1]:
             return self
+        kept.sort()
         return Specification(self.region, self.rows[:, kept], self.offsets[:, kept])
 
     def margins(self, outputs: Tensor) -> Tensor:
@@ -271,13 +269,16 @@ class Specification:
         return (self.rows @ outputs.unsqueeze(-1)).squeeze(-1) + self.offsets
 
 
-def _repeats(before: Tensor, row: Tensor) -> bool:
-    """Whether one of the rows [B, R, n] is in every input the row [B, 1, n], or that by a power of
-    two: exactly, as products there and back show."""
-    own, other = (torch.frexp(each.abs().amax(-1, keepdim=True)).exponent for each in (row, before))
-    factor = torch.exp2((own - other).double())
-    same = (before * factor == row) & (row / factor == before)
-    return bool(same.all(-1).all(0).any())
+def _keys(said: Tensor) -> list[bytes]:
+    """Of rows [B, R, n] what is the same of two of them only if in every input one is the other
+    times a power of two: each over the power of two above its largest entry, where that is exact,
+    else as it is."""
+    rows = said.cpu().numpy() + 0.0  # -0.0 is 0.0
+    _, exponents = np.frexp(np.abs(rows).max(-1, keepdims=True))
+    scaled = np.ldexp(rows, -exponents)
+    exact = (np.ldexp(scaled, exponents) == rows).all(-1, keepdims=True)
+    scaled = np.where(exact, scaled, rows)
+    return [scaled[:, row].tobytes() for row in range(rows.shape[1])]
 
 
 def opposite(rows: Tensor, offsets: Tensor, row: int) -> int | None:

@@ -93,6 +93,11 @@ def result_folder(
                     "name each input once"
                 )
             stored.add(about)
+            if not math.isfinite(result.upper - result.lower):
+                raise InputError(
+                    f"nothing is known of the mean of input {result.index}, whose bounds overflow; "
+                    "leave it out"
+                )
             stem = f"{result.index:06d}_{result.eps!r}" if several_radii else f"{result.index:06d}"
             path = f"{CERTIFICATES}/{stem}.safetensors" if result.certificate else None
             if result.certificate and path:

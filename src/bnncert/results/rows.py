@@ -126,9 +126,10 @@ class Decision:
     """lower <= predictive mean <= upper for every x of one input's region, certified.
 
     quantity: "softmax", the probability of the label under the averaged softmax, or "mean", of a
-    regression output. gap: the label's predictive probability exceeds every rival's by at least
-    this on the whole region (softmax only). output, low, high: as in a `Result`; lower and upper
-    are the network's own numbers, standardised where it is.
+    regression output, whose bounds are -inf and inf where nothing is known. gap: the label's
+    predictive probability exceeds every rival's by at least this on the whole region (softmax
+    only). output, low, high: as in a `Result`; lower and upper are the network's own numbers,
+    standardised where it is.
 
     >>> import torch
     >>> from bnncert import Problem, ball, decide, half_space, mlp
