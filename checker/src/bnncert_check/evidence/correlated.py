@@ -21,7 +21,7 @@ TERMS = (2, 96)
 MOST_TAILS = 16
 HELD, HELD_OF_TWO = 2**4, 2**8  # numbers that are held of a cell of a neuron, and of two neurons
 # Steps of a cell of a neuron at all places of s, and of three neurons in products, about.
-CELL, PRODUCT = SLOPES // 2, 8
+CELL, PRODUCT = SLOPES // 2, 12
 
 
 def is_correlation(value: Any) -> bool:
@@ -41,7 +41,8 @@ def read_correlated(
     require_room(8 * held, total, f"the cells of {width} neurons")
     said = listed(found[CORRELATED], f"the groups of {prefix!r}", 1 if inside else None)
     groups = tuple(_group(one, f"{prefix}g{g}.", asked, rows) for g, one in enumerate(said))
-    require_effort(sum(_steps(group) for group in groups), total, f"{len(groups)} groups of rows")
+    asked.tensors.steps += sum(_steps(group) for group in groups)
+    require_effort(asked.tensors.steps, total, f"with {len(groups)} groups of rows, a proof")
     every = sorted(row for group in groups for row in group.rows)
     if not inside and every != list(range(len(rows))):
         raise CannotCheck("malformed", f"the groups of {prefix!r} do not have every row once")
