@@ -21,7 +21,7 @@ TERMS = (2, 96)
 MOST_TAILS = 16
 HELD, HELD_OF_TWO = 2**4, 2**8  # numbers that are held of a cell of a neuron, and of two neurons
 # Steps of a cell of a neuron at all places of s, and of three neurons in products, about.
-CELL, PRODUCT = SLOPES // 2, 8
+CELL, PRODUCT = SLOPES // 2, 12
 
 
 def is_correlation(value: Any) -> bool:
