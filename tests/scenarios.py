@@ -36,7 +36,7 @@ from bnncert.layers import (
 from bnncert.model.activations import Activation
 from bnncert.model.box import Box
 from bnncert.model.layers import Layer
-from bnncert.model.network import Network
+from bnncert.model.network import Network, mlp
 from bnncert.model.problem import Problem
 from bnncert.model.specification import (
     NORMS,
@@ -207,6 +207,18 @@ def draw_many(posterior: Posterior, count: int, generator: torch.Generator) -> T
         shared = gaussian(count, posterior.factor.shape[1], generator=generator)
         weights[:, posterior.size - len(posterior.factor) :] += shared @ posterior.factor.mT
     return weights
+
+
+def wide_biases(region: Region) -> Problem:
+    """Of 30 inputs and 4 hidden neurons: wide weights and above all biases, before an output
+    that is nearly certain."""
+    generator, network, first = torch.Generator().manual_seed(0), mlp(30, 4, 2), 30 * 4
+    mean = 0.05 * gaussian(network.size, generator=generator)
+    std = torch.full((network.size,), 0.5).double()
+    std[first : first + 4], std[first + 4 :] = 3.0, 0.1
+    mean[first + 4 : -2] += 0.15 * (-1.0) ** torch.arange(8)
+    labels = network.forward(mean, region.center).argmax(-1)
+    return Problem(network, Normal(mean, std), class_robust(region, labels, 2))
 
 
 def weight_boxes(problem: Problem, seed: int, radius: float = 1.0) -> Box:

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from bnncert import Problem, mlp, output_interval
+from bnncert import Problem, mlp, output_interval, save_posterior
+from bnncert.evidence.laws import AnchorLaw, write_law
+from bnncert.laws.anchored import _along, _counts, _size
 from bnncert.layers import ELU, GELU, Hardtanh, PReLU, ReLU, Tanh
 from bnncert.model.activations import Activation
 from bnncert.model.box import Box
 from bnncert.model.specification import explicit_box
 from bnncert.posteriors.independent import Normal
-from bnncert_check import ACCEPT
+from bnncert_check import ACCEPT, read_model
+from bnncert_check.evidence.laws import read_law
+from bnncert_check.evidence.proof import Asked
+from bnncert_check.grammar import Tensors
+from bnncert_check.verdict import CannotCheck
 from checking import Desk
 from scenarios import gaussian, vector
 
@@ -103,6 +109,7 @@ def test_anchors_of_any_noise_are_accepted(std: float, tmp_path: Path) -> None:
         (SPARED, np.full(2, -0.1), "malformed"),
         (SPARED, np.full(2, np.inf), "malformed"),
         (SPARED, np.full(2, 1.0), "probability-too-high"),
+        (SPARED, np.full(2, 1.7e308), "unsupported"),
         (SLOPES, np.zeros((3, 40, 2)), "malformed"),
         (SLOPES, np.full((2, 3, 40, 2), 2.0**21), "malformed"),
         (SLOPES, np.zeros((2, 3, 40, 2)), "probability-too-high"),
@@ -112,6 +119,58 @@ def test_anchors_of_any_noise_are_accepted(std: float, tmp_path: Path) -> None:
 )
 def test_the_form_is_checked(desk: Desk, place: str, value: Any, code: str) -> None:
     assert desk.verdict((place, value)).code == code
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [(0, 5e-324), (0, 1e-300), (2, 1.7e308), (3, 1.7e308), (4, 5e-324)]
+)
+def test_lattices_of_extreme_numbers_prove_nothing(desk: Desk, column: int, value: float) -> None:
+    """And are no reason to fail."""
+    table = desk.tensors["c0.law.numbers"].copy()
+    table[..., column] = value
+    assert desk.verdict((NUMBERS, table)).code == "probability-too-high"
+
+
+def anchored(tmp_path: Path, neurons: int, rows: int) -> tuple[AnchorLaw, Path]:
+    """A law as provers give it, of numbers that prove nothing; and a posterior."""
+    network = mlp(1, neurons, rows + 1, activation=Tanh())
+    spread = torch.ones(network.size).double()
+    save_posterior(tmp_path / "p.safetensors", network, Normal(0 * spread, spread))
+    counts = _counts(neurons)
+    numbers = torch.tensor([1.0, 0, 0, 0, 0.5, 1]).double().expand(rows, 3, 6)
+    slopes, ends = torch.zeros(rows, neurons, counts[0], 2).double(), torch.zeros(2, rows).double()
+    return AnchorLaw(
+        0.5, counts, _size(neurons), numbers, _along(neurons), *ends, slopes
+    ), tmp_path / "p.safetensors"
+
+
+def reader(law: AnchorLaw, posterior: Path, parts: int, paid: bool) -> tuple[Asked, dict[str, Any]]:
+    """Of a file with the law in some parts, that is as large as they are or nothing."""
+    model, tensors, said = read_model(posterior), dict[str, torch.Tensor](), dict[str, Any]()
+    for k in range(parts):
+        said[f"c{k}."] = write_law(law, f"c{k}.", tensors)
+    size = sum(tensor.nbytes for tensor in tensors.values()) if paid else 0
+    found = Tensors({name: own.numpy() for name, own in tensors.items()}, size)
+    (component,) = model.all_of(frozenset({"normal"}), "laws")
+    return Asked(model, component.posterior, len(law.anchors), found), said
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9, 60])
+@pytest.mark.parametrize("neurons", [1, 20, 47, 48, 128, 640, 2000])
+def test_what_provers_choose_is_paid_for(neurons: int, rows: int, tmp_path: Path) -> None:
+    """By the numbers that it takes: no law is refused for its size, be there ever so many."""
+    asking, said = reader(*anchored(tmp_path, neurons, rows), parts=3, paid=True)
+    for prefix, value in said.items():
+        read_law(value, prefix, asking)
+    assert asking.tensors.steps > 3 * neurons * rows
+
+
+def test_parts_of_a_file_take_time_together(tmp_path: Path) -> None:
+    """What any file may take is granted once."""
+    asking, said = reader(*anchored(tmp_path, 20, 1), parts=2, paid=False)
+    read_law(said["c0."], "c0.", asking)
+    with pytest.raises(CannotCheck, match="would take"):
+        read_law(said["c1."], "c1.", asking)
 
 
 def test_lines_take_time(desk: Desk) -> None:

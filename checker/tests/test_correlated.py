@@ -48,14 +48,14 @@ def as_the_checker_computes() -> Iterator[None]:
 
 
 def posterior_of(kind: str = "both", scale: float = 0.6) -> LowRankNormal:
-    """Of 1-2-1: seven weights; both hidden neurons are random, or the first alone."""
+    """Of 1-2-1: seven weights; both hidden neurons are random, the first alone, or none."""
     generator = np.random.default_rng(3)
     mean = 0.3 * generator.normal(size=7)
     factor = scale * (np.eye(7) + 0.25 * generator.normal(size=(7, 7)))
     factor[4:] *= 3.0
     std = np.full(7, 0.05)
-    if kind == "one":
-        factor[[1, 3]], std[[1, 3]] = 0, 0
+    certain = {"both": [], "one": [1, 3], "none": [0, 1, 2, 3]}[kind]
+    factor[certain], std[certain] = 0, 0
     return LowRankNormal(*(torch.from_numpy(part) for part in (mean, std, factor)))
 
 
@@ -156,7 +156,11 @@ def joint_of(folder: Path, row: float = 1.0) -> gaussian.Joint:
     model = read_model(folder / "p.safetensors")
     posterior = model.components[0].posterior
     form = gaussian.require_form(model.network, posterior)
-    return gaussian.joint(form, np.array([1.0]), np.array([row]))
+    return gaussian.joint(gaussian.at_point(form, np.array([1.0])), np.array([row]))
+
+
+def moments_of(own: gaussian.Joint, terms: int, center: float) -> moments.Moments:
+    return moments.moments(own, moments.hermite(own, terms + 2), terms, center)
 
 
 def holds(ball_: arb, value: float) -> bool:
@@ -167,7 +171,7 @@ def holds(ball_: arb, value: float) -> bool:
 def test_moments_are_those_of_a_quadrature(tmp_path: Path, kind: str) -> None:
     own = posterior_of(kind)
     save_posterior(tmp_path / "p.safetensors", network_of(), own)
-    found = moments.moments(joint_of(tmp_path), 60, 0.3)
+    found = moments_of(joint_of(tmp_path), 60, 0.3)
     mass, a, q = nodes_of(own, np.tanh)
     assert holds(found.first, float(mass @ (a - 0.3)))
     assert holds(found.second, float(mass @ (a - 0.3) ** 2))
@@ -177,7 +181,7 @@ def test_moments_are_those_of_a_quadrature(tmp_path: Path, kind: str) -> None:
 def test_few_terms_are_vague_and_hold(made: Path) -> None:
     mass, _, q = nodes_of(posterior_of(), np.tanh)
     for terms in (2, 4, 8):
-        found = moments.moments(joint_of(made), terms, 0.0)
+        found = moments_of(joint_of(made), terms, 0.0)
         off = abs(float(found.noise.mid()) - float(mass @ q))
         assert off <= float(found.noise.rad()) + 1e-9
         assert float(found.noise.rad()) > 1e-9
@@ -194,7 +198,7 @@ def test_pre_activations_of_correlation_1_need_more_terms_than_there_are(tmp_pat
         arb_mat([[1, 1 - 2.0**-20], [1 - 2.0**-20, 1]]),
         arb_mat([[int(i == j) for j in range(3)] for i in range(3)]),
     )
-    assert not moments.moments(own, 96, 0.0).second.is_finite()
+    assert not moments_of(own, 96, 0.0).second.is_finite()
 
 
 def _saved(folder: Path) -> Path:
@@ -420,6 +424,30 @@ def test_output_weights_may_share_nothing(tmp_path: Path) -> None:
     assert holds(own.given[0, 0], 0.25)
 
 
+CERTAIN: dict[str, Any] = {
+    "nothing is shared": LowRankNormal(
+        posterior_of().mean, torch.full((7,), 0.3).double(), torch.zeros(7, 0).double()
+    ),
+    "pre-activations are certain": posterior_of("none"),
+}
+
+
+@pytest.mark.parametrize("name", CERTAIN)
+def test_noise_of_which_there_is_none(name: str, tmp_path: Path) -> None:
+    own = CERTAIN[name]
+    save_posterior(tmp_path / "p.safetensors", network_of(), own)
+    here = joint_of(tmp_path)
+    at = tails.Frame(np.zeros(2), np.full(2, 40.0), np.full(2, 2.0))
+    assert tails.is_framed(here, at)
+    found, (mass, a, q) = moments_of(here, 20, 0.0), nodes_of(own, np.tanh)
+    assert holds(found.first, float(mass @ a))
+    assert holds(found.second, float(mass @ a**2))
+    assert holds(found.noise, float(mass @ q))
+    exact = math.log(float(mass @ np.exp(-0.02 * q)))
+    log = tails.log_tail(here, at, tails.cells(here, at), choice(0.02, 0.0, 0.2))
+    assert exact < log < exact + 3
+
+
 def test_pre_activations_that_determine_each_other(tmp_path: Path) -> None:
     same = posterior_of().factor[:1]
     with pytest.raises(CannotCheck, match="determine each other"):
@@ -434,7 +462,7 @@ def test_a_variance_that_may_be_0() -> None:
 def test_deviations_for_which_there_are_not_enough_nodes(tmp_path: Path) -> None:
     own = joint_of(saved_with(tmp_path, [0], 1e4, 0.1))
     with pytest.raises(CannotCheck, match="too many nodes"):
-        moments.moments(own, 10, 0.0)
+        moments_of(own, 10, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from bnncert.model.activations import Activation
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, read_model
-from bnncert_check.laws.anchored import Fall, fall
+from bnncert_check.laws.anchored import Fall, fall, finer
+from bnncert_check.laws.rows import at_once
 from bnncert_check.verdict import CannotCheck
 from checking import Desk
 from scenarios import gaussian, vector
@@ -29,12 +30,13 @@ POINT, OTHER = "tensors/c0.point", "tensors/c0.opposite.point"
 NUMBERS, SLOPES = "tensors/c0.both.numbers", "tensors/c0.both.slopes"
 
 
-def asked(activation: Activation) -> Problem:
+def asked(activation: Activation, neurons: int = 3) -> Problem:
     """An output that rises steeply, near its mean."""
     generator = torch.Generator().manual_seed(1)
-    network = mlp(1, 3, 1, activation=activation)
+    network = mlp(1, neurons, 1, activation=activation)
     mean = gaussian(network.size, generator=generator)
-    mean[:3], mean[6:9] = mean[:3].abs() + 0.5, mean[6:9].abs() + 0.5
+    for weights in (mean[:neurons], mean[2 * neurons : 3 * neurons]):
+        weights.copy_(weights.abs() + 0.5)
     region = ball(vector(0.4).reshape(1, 1), 0.2)
     middle = float(network.forward(mean, region.center))
     spec = output_interval(region, middle - 1.2, middle + 1.2)
@@ -59,6 +61,14 @@ def test_they_are_accepted(activation: Activation, tmp_path: Path) -> None:
     assert verdict.supported is not None
     assert verdict.claimed[1] < 0.95
     assert 0 <= verdict.claimed[1] - verdict.supported[1] < 1e-5
+
+
+def test_neurons_with_slopes_of_their_own_are_taken_in_parts(tmp_path: Path) -> None:
+    slopes = (-0.1, 0.2, 0.5, 0.8, 1.1)
+    own = Desk(tmp_path, asked(PReLU(slopes, (5,)), 5))
+    both = own.header["evidence"]["components"][0]["upper"]["opposite"]["both"]
+    assert at_once(finer(tuple(both["cells"]), both["along"]), both["size"]) < 5
+    assert own.verdict().status == ACCEPT
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flint import ctx
 
 from bnncert import Concentration, Network, Problem, ball, certify, output_interval, save_posterior
 from bnncert.concentration.method import SETTLED
+from bnncert.correlated.moments import known
 from bnncert.correlated.search import Directions, paired, prove, refute
+from bnncert.correlated.setting import setting
 from bnncert.layers import Dense, Tanh
 from bnncert.model.specification import half_space
 from bnncert.posteriors import LowRankNormal, Mixture
 from bnncert_check import ACCEPT, check_certificate, read_model
+from bnncert_check.correlated.gaussian import at_point, joint, require_form
+from bnncert_check.correlated.moments import hermite, moments
 from correlated_networks import DRAWS, random_correlated
 from scenarios import gaussian, vector
 
@@ -114,6 +119,38 @@ def test_an_empty_interval_has_no_proof() -> None:
 def test_rows_are_paired_once() -> None:
     rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     assert paired(rows) == [(0, 1), (2,), (3,)]
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.3, 8.0])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_moments_are_as_vague_as_a_checker_finds_them(
+    scale: float, shift: float, tmp_path: Path
+) -> None:
+    """Where weights are large and vary little a majorant is steep, and rounding counts."""
+    problem = correlated()
+    own = problem.posterior
+    assert isinstance(own, LowRankNormal)
+    posterior = LowRankNormal(own.mean + shift, own.std, own.factor * scale)
+    save_posterior(tmp_path / "p.safetensors", problem.network, posterior)
+    x, row = vector(1.0), vector(1.0)
+    here = setting(problem.network, posterior, x, row)
+    assert here is not None
+    said = known(here, 0.3)
+    assert said is not None
+    model = read_model(tmp_path / "p.safetensors")
+    form = require_form(model.network, model.components[0].posterior)
+    with ctx.workprec(128), np.errstate(all="ignore"):
+        hidden = at_point(form, x.numpy())
+        neurons = hermite(hidden, said.terms + 2)
+        found = moments(joint(hidden, row.numpy()), neurons, said.terms, 0.3)
+        for ball_, value, vague in zip(
+            (found.first, found.second, found.noise),
+            (said.first, said.second, said.noise),
+            said.vague,
+            strict=True,
+        ):
+            assert abs(ball_ - value) <= vague, (ball_, value, vague)
+            assert vague < 1e-7 * (1 + shift) ** 2
 
 
 def test_half_spaces() -> None:

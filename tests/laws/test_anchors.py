@@ -114,7 +114,7 @@ def test_never_above_the_truth(activation: Activation) -> None:
     """And not by giving nothing."""
     sums = [compared(seed, activation) for seed in range(8)]
     lower, found = (sum(part) for part in zip(*sums, strict=True))
-    assert lower > 0.6 * found
+    assert lower > 0.5 * found
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 KEY = "bnncert"  # the metadata key that holds our header
 LARGEST_HEADER = 16 * 2**20
 LEAST_ROOM, SHARE = 64 * 2**20, 64
+LEAST_EFFORT, EFFORT = 2**26, 2**12  # steps for any file, and for each byte
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "<i1", "I32": "<i4"}
 MEMBER = re.compile(r"([Wb](0|[1-9][0-9]{0,4})_(mean|std)|meta)(\.npy)?")
 NPY_TYPES = re.compile(r"[<>]f[248]|[<>]U[0-9]{1,7}")
@@ -67,6 +68,15 @@ def require_room(needed: int, size: int, what: str) -> None:
         raise CannotCheck(
             "too-large",
             f"{what} would take {needed >> 20} MiB; files of {size} bytes may take less",
+        )
+
+
+def require_effort(steps: int, size: int, what: str) -> None:
+    """Of all steps that the files ask for, to the last of them, `what`."""
+    if steps > LEAST_EFFORT + EFFORT * size:
+        raise CannotCheck(
+            "too-large",
+            f"with {what} checking would take {steps} steps; files of {size} bytes may take less",
         )
 
 

@@ -141,6 +141,7 @@ class Tensors:
     def __init__(self, found: dict[str, NDArray[Any]], size: int = 0) -> None:
         self._left = dict(found)
         self.size = size  # of the file, in bytes
+        self.steps = 0  # that laws would take in all, which the file pays for by its size
 
     def __contains__(self, name: str) -> bool:
         return name in self._left

@@ -58,6 +58,16 @@ class Region:
             return False
         return self._within(point)
 
+    def room(self, point: Array) -> Array:
+        """How far every coordinate of one of its points may move to either side and all stay within
+        a region that is a box, from below."""
+        lower, upper = self.lower, self.upper
+        if self.norm != "box":
+            lower, upper = up(self.x - self.eps), down(self.x + self.eps)
+        if self.clip is not None:
+            lower, upper = np.maximum(lower, self.clip[0]), np.minimum(upper, self.clip[1])
+        return np.maximum(np.minimum(down(upper - point), down(point - lower)), 0.0)
+
     @property
     def is_empty(self) -> bool:
         """Whether the box misses the ball, by its point that is nearest to x."""

@@ -11,6 +11,7 @@ from forger.forgery import Forgery
 from forger.laws import BOXED, Law
 from forger.line_laws import has_form, line_law
 from forger.nets import CURVES, Array, Layer, Net, Random, pick
+from forger.replies import can_reply, reply
 
 BENT = ("ReLU", "LeakyReLU")
 
@@ -70,17 +71,23 @@ def concentration(r: Random, made: Forgery) -> dict[str, Any]:
             if by_lines
             else divided(r, made, f"c{i}.", rows, i, depth=0)
         )
-        upper = None
-        if r.random() < 0.85:
-            point, row = _weakest(r, made, i)
-            made.tensors[f"c{i}.point"] = point
-            upper = _failure(r, made, f"c{i}.upper.", row, i, chain)
-            against = _opposite(made, row)
-            if against is not None or r.random() < 0.05:
-                other = int(r.integers(rows)) if against is None else against
-                upper["opposite"] = _failure(r, made, f"c{i}.opposite.", other, i, chain)
+        upper = _upper(r, made, i, chain) if r.random() < 0.85 else None
         parts.append({"weight": weight.hex(), "lower": lower, "upper": upper})
     return {"components": parts}
+
+
+def _upper(r: Random, made: Forgery, part: int, chain: bool) -> dict[str, Any]:
+    """At a point, or by a reply about it."""
+    point, row = _weakest(r, made, part)
+    if chain and r.random() < 0.3 and can_reply(r, made.net):
+        return {"row": row, "failure": reply(r, made, f"c{part}.upper.", point, row)}
+    made.tensors[f"c{part}.point"] = point
+    upper = _failure(r, made, f"c{part}.upper.", row, part, chain)
+    against = _opposite(made, row)
+    if against is not None or r.random() < 0.05:
+        other = int(r.integers(len(made.tensors["rows"]))) if against is None else against
+        upper["opposite"] = _failure(r, made, f"c{part}.opposite.", other, part, chain)
+    return upper
 
 
 def _failure(

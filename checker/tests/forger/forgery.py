@@ -68,7 +68,7 @@ class Forgery:
         named = [
             v.reshape(-1, len(x))
             for name, v in self.tensors.items()
-            if name.endswith(("point", "points"))
+            if name.endswith(("point", "points", "law.center"))
         ]
         found = np.concatenate([grid, x[None], *named])
         return found[inside(found)].reshape(-1, *self.net.input_shape)

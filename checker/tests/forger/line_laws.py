@@ -33,19 +33,17 @@ def has_trunk(net: Net) -> bool:
 def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]:
     """Lines with a threshold, or about anchors: a lattice and slopes, mostly such as could prove
     something."""
-    hidden = made.net.layers[-3]["outputs"]
-    cells = [int(pick(r, [4, 16, 32])), int(r.integers(1, 4)), 8, int(r.integers(1, 4))]
-    size = 2 ** int(pick(r, [6, 10, 12]))
-    found = {"cells": cells, "size": size}
+    hidden, found = made.net.layers[-3]["outputs"], lattice(r)
+    cells, size = found["cells"], found["size"]
     at_point = prefix.count(".") > 1  # where nothing moves
     if r.random() < (0.03 if at_point else 0.5):
         shape: tuple[int, ...] = (rows, hidden, cells[0], 2)
-        made.tensors[f"{prefix}law.numbers"] = _numbers(r, size, (rows, 3))
+        made.tensors[f"{prefix}law.numbers"] = numbers(r, size, (rows, 3))
         made.tensors |= _anchors(r, made, prefix, rows)
         found["along"] = int(pick(r, [1, 4, 8]))
     else:
         shape = (hidden, cells[0], 2)
-        made.tensors[f"{prefix}law.numbers"] = _numbers(r, size, (rows,))
+        made.tensors[f"{prefix}law.numbers"] = numbers(r, size, (rows,))
         found["threshold"] = float(pick(r, [0.0, 2.0, 4.0, 5.0])).hex()
     made.tensors[f"{prefix}law.slopes"] = np.array(
         pick(r, [np.zeros(shape), np.ones(shape), r.random(shape), r.normal(0, 1, shape)])
@@ -56,7 +54,13 @@ def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]
     return {"probability": (0.5).hex(), "law": found}
 
 
-def _numbers(r: Random, size: int, shape: tuple[int, ...]) -> Array:
+def lattice(r: Random) -> dict[str, Any]:
+    """Cells and a size."""
+    cells = [int(pick(r, [4, 16, 32])), int(r.integers(1, 4)), 8, int(r.integers(1, 4))]
+    return {"cells": cells, "size": 2 ** int(pick(r, [6, 10, 12]))}
+
+
+def numbers(r: Random, size: int, shape: tuple[int, ...]) -> Array:
     """Of lattices."""
     step = 2.0 ** int(r.integers(-8, -2))
     each = [

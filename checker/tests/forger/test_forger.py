@@ -22,6 +22,7 @@ from forger.laws import random_posterior
 from forger.line_laws import has_form
 from forger.nets import Net, Random
 from forger.questions import forge
+from forger.replies import has_relus
 
 KNOWN = {ACCEPT: {None: ""}, REJECT: REJECTIONS, ERROR: ERRORS}
 SHOULD = 1e-6  # beyond the truth and its error: a false support
@@ -113,6 +114,8 @@ class Adversary:
             ):
                 if any(key.endswith(name) for key in made.tensors):
                     self.counts[f"{what}: bounds that say something"] += lower > 0 or upper < 1
+            if any(key.endswith("law.center") for key in made.tensors):
+                self.counts["replies: upper bounds that say something"] += upper < 1
             if lower <= 0 and upper >= 1:
                 return
             truth, error = made.p_safe()
@@ -184,6 +187,16 @@ def test_nothing_false_is_supported_by_anchors(tmp_path: Path) -> None:
         adversary.attempt(seed)
     adversary.report()
     assert adversary.counts["anchors: bounds that say something"] >= 8
+
+
+def test_nothing_false_is_supported_by_replies(tmp_path: Path) -> None:
+    """Networks that end in a hidden layer of ReLUs and an output."""
+    adversary = Adversary(tmp_path)
+    seeds = (k for k in count(2 * 10**5) if has_relus(random_net(np.random.default_rng(k))))
+    for seed in islice(seeds, 600):
+        adversary.attempt(seed)
+    adversary.report()
+    assert adversary.counts["replies: upper bounds that say something"] >= 3
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
 from checking import cheaply
 from forger.forgery import Forgery, write
+from forger.laws import Law, Posterior
 from forger.nets import Net
 from holes.asking import NO_SLOPES, asked, first_activation, normal, verdict
 
@@ -308,3 +309,58 @@ def test_laws_of_many_neurons_take_no_more_memory(
     made = by_law(10 if size == 16 else 150, cells, size, 1)
     assert verdict(made, tmp_path).code != "too-large"
     assert cost(tmp_path)[1] < 200
+
+
+def by_moments(neurons: int, scale: float, rows: int, tails: int) -> Forgery:
+    """Shared noise, and majorants that touch 1 where tails are nearly nothing."""
+    net = Net(
+        (1,),
+        (
+            {"type": "Dense", "inputs": 1, "outputs": neurons, "bias": False},
+            {"type": "Tanh"},
+            {"type": "Dense", "inputs": neurons, "outputs": 1, "bias": False},
+        ),
+    )
+    own = Law(
+        "low-rank-normal",
+        {
+            "mean": np.zeros(2 * neurons),
+            "std": np.full(2 * neurons, scale),
+            "factor": np.full((2 * neurons, 1), 0.1),
+        },
+    )
+    each = np.ones(neurons)
+    one: dict[str, Any] = {"numbers": np.array([1.0, 0.0, 1e-6, 0.0]), "centers": 0 * each}
+    one |= {"bounds": 2 * scale**2 * each * (1 + neurons), "powers": each * (2 + neurons)}
+    one |= {"rates": np.linspace(0.1, 1, tails), "weights": np.full(tails, 1e-300)}
+    one |= {name: np.ones((tails, neurons)) for name in ("slopes", "curvatures")}
+    every = range(rows)
+    tensors = {f"c0.g{g}.{name}": value for g in every for name, value in one.items()}
+    groups = [{"rows": [g], "terms": 96 - g % 90} for g in every]
+    lower = {"probability": "0x0p0", "correlated": groups}
+    evidence = {"components": [{"weight": "0x1p0", "lower": lower, "upper": None}]}
+    return asked(
+        net,
+        Posterior((1.0,), (own,), False),
+        "concentration",
+        np.ones((rows, 1)),
+        evidence=evidence,
+        tensors=tensors,
+        offsets=np.ones(rows),
+        x=[1.0],
+    )
+
+
+@pytest.mark.parametrize(("neurons", "scale", "tails"), [(1, 1.0, 16), (128, 160.0, 0)])
+def test_boxes_and_nodes_of_moments_are_walked_in_parts(
+    neurons: int, scale: float, tails: int, tmp_path: Path
+) -> None:
+    """Half a million boxes of 16 tails took 500 MB, 49,000 nodes of 128 neurons 600 MB."""
+    assert verdict(by_moments(neurons, scale, 1, tails), tmp_path).status == ACCEPT
+    assert cost(tmp_path)[1] < 150
+
+
+def test_groups_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
+    """Each inverts the covariance of all neurons."""
+    found = cheaply(lambda: verdict(by_moments(128, 1.0, 100, 0), tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")

@@ -45,7 +45,7 @@ def network(checker: Checker, kind: str = "Tanh") -> Any:
 def joint(checker: Checker, kind: str = "Tanh") -> Any:
     part = checker.correlated.gaussian
     form = part.require_form(network(checker, kind), posterior(checker))
-    return part.joint(form, np.array([1.5]), np.array([1.0]))
+    return part.joint(part.at_point(form, np.array([1.5])), np.array([1.0]))
 
 
 @cache
@@ -103,17 +103,22 @@ def _misses(found: arb, exact: float) -> bool:
 def moments(checker: Checker) -> None:
     for kind in ("Tanh", "Sigmoid"):
         mass, a, q, *_ = law(kind)
-        found = checker.correlated.moments.moments(joint(checker, kind), 40, 0.3)
+        found = moments_of(checker, joint(checker, kind), 40, 0.3)
         never(_misses(found.first, float(mass @ (a - 0.3))), "E a")
         never(_misses(found.second, float(mass @ (a - 0.3) ** 2)), "E a²")
         never(_misses(found.noise, float(mass @ q)), "E q")
+
+
+def moments_of(checker: Checker, own: Any, terms: int, center: float) -> Any:
+    part = checker.correlated.moments
+    return part.moments(own, part.hermite(own, terms + 2), terms, center)
 
 
 def vague(checker: Checker) -> None:
     """What few terms leave out, and what floats round."""
     mass, a, q, *_ = law()
     for terms in (2, 3, 5):
-        found = checker.correlated.moments.moments(joint(checker), terms, 0.0)
+        found = moments_of(checker, joint(checker), terms, 0.0)
         for ball, exact in ((found.noise, mass @ q), (found.second, mass @ a**2)):
             far = abs(float(ball.mid()) - float(exact))
             never(far > float(ball.rad()) + 1e-9, f"{terms} terms")
@@ -125,7 +130,7 @@ def vague(checker: Checker) -> None:
     part = checker.correlated.gaussian.Joint(
         own.activation, *steep, [arb(0), arb(1), arb(1)], units * 0, nothing, near, units * 0
     )
-    ball = checker.correlated.moments.moments(part, 30, 0.0).second
+    ball = moments_of(checker, part, 30, 0.0).second
     never(bool(ball.is_finite()), "weights that still rise where the series ends")
 
 

@@ -41,6 +41,7 @@ from mutants.line_values import line_laws
 from mutants.lines import LINES, lines
 from mutants.outcomes import Checker, never
 from mutants.probabilities import masses, means, tails, unions
+from mutants.reply_values import replies
 from mutants.splits_known import splits
 
 
@@ -78,6 +79,7 @@ CHECKS = (
     line_laws,
     anchor_laws,
     falls,
+    replies,
     curve_lines,
     deep,
     forms,

@@ -28,7 +28,7 @@ NEAR = 10.0  # √q⁺ that the fine grid reaches
 FINER, PASSES, ADDED, CLOSE = 4, 6, 200, 1e-4  # where the grid is refined
 LIFTS = (2e-4, 1e-3, 4e-3)  # of A: what the boxes need
 MARGIN = 2.0**-30  # by which the boxes show more than a checker needs
-ROUNDS, BOXES = 64, 2**17
+ROUNDS, BOXES = 64, 2**15  # of cuts; of boxes in all
 
 
 # Of the normal density's first three derivatives: the largest.
@@ -84,7 +84,7 @@ def majorant(asked: Interval, known: Known, tails: Sequence[Tail], most: float) 
         if _is_above(own, lifted, heavy, rates, most):
             means = (1.0, known.first, known.second, known.noise)
             chance = sum(x * y for x, y in zip(lifted, means, strict=True))
-            chance += d * known.vague[0] + (abs(c) + d) * known.vague[1]
+            chance += float(np.abs(lifted[1:]) @ known.vague)
             logs = np.array([one.log for one in some])
             return Majorant(lifted, heavy, some, float(chance + heavy @ np.exp(logs)))
     return None
@@ -173,10 +173,12 @@ def _is_above(own: Interval, numbers: Numbers, weights: Array, rates: Array, mos
     a = np.array([-np.inf, -far, 0.0, far])
     b = np.array([-far, 0.0, far, np.inf])
     low, high = np.zeros(4), np.full(4, most)
+    seen = 0
     for _ in range(ROUNDS):
         if not len(a):
             return True
-        if len(a) > BOXES:
+        seen += len(a)
+        if seen > BOXES:
             return False
         box = a, b, low, high
         apart = _least(numbers, weights, rates, box) - _most(own, *box)

@@ -24,18 +24,21 @@ NODES = 2**15  # to either side
 TERMS = (8, 96)
 EXPONENT = 24.0  # of what Mehler's series leaves out, if so many terms are not too many
 SPARE = 2.0**-40  # of an energy
+UNIT = 2.0**-52  # of a moment by nodes: rounding of sums, of h, and of tanh by its exponential
+ROUNDED_H, ROUNDED_TANH = 16, 2**10
 
 
 @dataclass(frozen=True)
 class Known:
-    """E y, E a² about `center`, and E q; and what the series' rest may add to the last two."""
+    """E y, E a² about `center`, and E q; vague: by how much a checker, which rounds outward, may
+    find each of them off."""
 
     center: float
     first: float
     second: float
     noise: float
     terms: int
-    vague: tuple[float, float]
+    vague: tuple[float, float, float]
 
 
 def known(own: Setting, center: float) -> Known | None:
@@ -60,10 +63,29 @@ def known(own: Setting, center: float) -> Known | None:
     along = np.pad(own.along, ((0, 0), (1, 0)))  # unit 0 has no z
     everything = _square(v, own.spread, along, g)
     first = float(v @ d[:, 0] + np.diag(along) @ d[:, 1])
+    off = _rounding(own, len(at))
+    apart = {key: _apart(d, off, own.correlation, terms, *key) for key in g}
     rest = _rest(d, squares, own.correlation, terms)
-    loose = float((np.abs(own.given) * rest).sum())
-    whole = loose + _square(np.abs(v), np.abs(own.spread), np.abs(along), dict.fromkeys(g, rest))
-    return Known(center, first, everything - noise, noise, terms, (whole, loose))
+    wide = {key: part + rest for key, part in apart.items()}
+    loose = float((np.abs(own.given) * wide[0, 0]).sum())
+    whole = loose + _square(np.abs(v), np.abs(own.spread), np.abs(along), wide)
+    shifted = float((np.abs(v) + np.abs(np.diag(along))) @ off)
+    return Known(center, first, everything - noise, noise, terms, (shifted, whole, loose))
+
+
+def _rounding(own: Setting, nodes: int) -> Array:
+    """Of moments of every unit, by a checker."""
+    largest = np.abs(own.mean) + REACH * own.std
+    return UNIT * np.append(0.0, nodes + ROUNDED_H * largest + ROUNDED_TANH)
+
+
+def _apart(d: Array, off: Array, correlation: Array, terms: int, a: int, b: int) -> Array:
+    """What rounding makes of `_pairs`."""
+    size, sign = np.abs(d), np.abs(correlation)
+    near, far = (_pairs(part, sign, terms, a, b) for part in (size, size + off[:, None]))
+    found = far - near
+    np.fill_diagonal(found, 3 * off * math.sqrt(math.factorial(a + b)))
+    return np.asarray(found)
 
 
 def _rest(d: Array, squares: Array, correlation: Array, terms: int) -> Array:

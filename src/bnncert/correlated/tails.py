@@ -117,7 +117,7 @@ def slopes() -> Array:
 
 
 def tail(own: Setting, at: Frame, rate: float) -> Tail | None:
-    """None where no choice that is tried makes the integral finite."""
+    """None where no choice that is tried says more than E e^{-λq} <= 1."""
     center = np.append(1.0, at.center)
     level = -rate * float(center @ own.given @ center)
     linear = 2 * (own.given @ center)[1:]
@@ -129,7 +129,7 @@ def tail(own: Setting, at: Frame, rate: float) -> Tail | None:
     for weight in WEIGHTS:
         lift, slope, curvature = _cheapest(choices, weight * rate * np.diag(rest))
         log = level + lift.sum() + _integral(rest, rate, slope, curvature)
-        if log < (best.log if best else np.inf):
+        if log < (best.log if best else 0.0):
             best = Tail(rate, slope, curvature, float(log))
     return best
 
@@ -146,7 +146,8 @@ def _logs(at: Frame, rate: float, linear: Array, s: Array) -> tuple[Array, Array
         exponent = (even + (at.power * slope)[:, None, None] * r).max(-1) + lift + mass
         top = exponent.max(-1)
         found[:, k] = (np.log(np.exp(exponent - top[:, None]).sum(-1)) + top) / at.power
-    weight = np.exp(even.mean(-1)) * at.mass
+    middle = even.mean(-1)
+    weight = np.exp(middle - middle.max(-1, keepdims=True)) * at.mass
     weight /= weight.sum(-1, keepdims=True)
     middle = r.mean(-1)
     mean = (weight * middle).sum(-1, keepdims=True)

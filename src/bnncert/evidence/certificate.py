@@ -111,11 +111,16 @@ class Certificate:
     @property
     def counterexample(self) -> Tensor | None:
         """The stored input of the region at which networks are proved to fail: that of the heaviest
-        component which has one, or of a list of networks the one that most of them fail at."""
+        component which has one, or of a list of networks the one that most of them fail at. Where
+        every network has its own there is none."""
         point: Tensor | None = None
         if self.kind == concentration.KIND:
             parts = concentration.read(self.evidence, self.tensors).components
-            failing = [(part.weight, part.upper.point) for part in parts if part.upper is not None]
+            failing = [
+                (part.weight, part.upper.point)
+                for part in parts
+                if part.upper is not None and part.upper.point is not None
+            ]
             point = max(failing, key=lambda each: each[0])[1] if failing else None
         elif self.kind == networks.KIND:
             found = networks.read(self.evidence, self.tensors)

@@ -23,6 +23,7 @@ from bnncert.evidence.laws import (
     Fall,
     Law,
     LineLaw,
+    ReplyLaw,
     read_fall,
     read_law,
     write_fall,
@@ -130,11 +131,12 @@ class Opposite:
 
 @dataclass(frozen=True, eq=False)
 class Refutation:
-    """P_safe <= upper, because row number `row` fails at `point` with the probability proved; and
-    apart from it, perhaps, the row opposite to it."""
+    """P_safe <= upper, because row number `row` fails at `point`, or without one where an adversary
+    who sees the network moves its input, with the probability proved; and apart from it, perhaps,
+    the row opposite to it."""
 
     upper: float
-    point: Tensor
+    point: Tensor | None
     row: int
     proof: Proved
     opposite: Opposite | None = None
@@ -171,7 +173,7 @@ def _name(proof: Proved) -> str:
     if isinstance(proof, AnchorLaw):
         return "anchors"
     if isinstance(proof, Law):
-        return "lines" if isinstance(proof, LineLaw) else "laws"
+        return {LineLaw: "lines", ReplyLaw: "reply"}.get(type(proof), "laws")
     return "splits" if proof.trees or proof.cut is not None else "linear"
 
 
@@ -183,7 +185,8 @@ def write(found: Concentration) -> Written:
         entry[LOWER] = _write_proof(component.lower, f"c{c}.", tensors)
         entry[UPPER] = None
         if component.upper is not None:
-            tensors[f"c{c}.{POINT}"] = component.upper.point.clone()
+            if component.upper.point is not None:
+                tensors[f"c{c}.{POINT}"] = component.upper.point.clone()
             failure = _write_proof(component.upper.proof, f"c{c}.{UPPER}.", tensors)
             entry[UPPER] = {ROW: component.upper.row, FAILURE: failure}
             other = component.upper.opposite
@@ -205,7 +208,7 @@ def read(value: Any, tensors: Tensors) -> Concentration:
         upper = None
         if entry[UPPER]:
             proof = _read_proof(entry[UPPER][FAILURE], f"c{c}.{UPPER}.", tensors)
-            point = tensors[f"c{c}.{POINT}"]
+            point = tensors.get(f"c{c}.{POINT}")
             upper = Refutation(1 - proof.bound, point, entry[UPPER][ROW], proof)
             if OPPOSITE in entry[UPPER]:
                 upper = _with_opposite(upper, entry[UPPER][OPPOSITE], f"c{c}.", tensors)

@@ -17,6 +17,7 @@ PROBABILITY = "probability"
 NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
 ALONG, ANCHORS, SPARED = "along", "anchors", "spared"
+REPLY, WEIGHTS, CENTER = "reply", "weights", "center"
 TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
@@ -95,6 +96,18 @@ def read_fall(value: Any, prefix: str, tensors: Tensors) -> Fall:
     return Fall(most, cells, value[SIZE], numbers, value[ALONG], slopes)
 
 
+@dataclass(frozen=True, eq=False)
+class ReplyLaw(Law):
+    """Of one negated row of ReLUs about a centre [J], where an adversary moves every input by what
+    weights [n] make of the network's: threshold, and the share of Hölder's inequality; remainders
+    [1, 3] as in `SharedLaw`."""
+
+    reply: tuple[float, float]
+    remainders: Tensor
+    weights: Tensor
+    center: Tensor
+
+
 def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     said: dict[str, Any] = {CELLS: list(found.cells), SIZE: found.size}
     names = [NUMBERS, REMAINDERS, THETA, Y]
@@ -104,6 +117,9 @@ def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, 
     if isinstance(found, AnchorLaw):
         said[ALONG] = found.along
         names = [NUMBERS, ANCHORS, SPARED, SLOPES]
+    if isinstance(found, ReplyLaw):
+        said[REPLY] = [number.hex() for number in found.reply]
+        names = [NUMBERS, REMAINDERS, WEIGHTS, CENTER]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
     if found.trunk is not None:
@@ -132,5 +148,9 @@ def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
     if ALONG in said:
         own = (tensors[f"{prefix}{LAW}.{name}"] for name in (ANCHORS, SPARED, SLOPES))
         return AnchorLaw(*common, said[ALONG], *own)
+    if REPLY in said:
+        threshold, share = map(float.fromhex, said[REPLY])
+        chosen = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, WEIGHTS, CENTER))
+        return ReplyLaw(*common, (threshold, share), *chosen)
     own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
     return SharedLaw(*common, *own)

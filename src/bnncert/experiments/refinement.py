@@ -74,7 +74,10 @@ def closing(problem: Problem, seconds: float, rule: str = "both") -> Closing:
     note(torch.tensor([proof.bound for proof in found.proofs], dtype=torch.float64))
     clean = problem.specification.region.center
     worst = torch.stack(
-        [known.point.to(clean.device) if known else clean[i] for i, known in enumerate(refuted)]
+        [
+            known.point.to(clean.device) if known and known.point is not None else clean[i]
+            for i, known in enumerate(refuted)
+        ]
     )
     return Closing(history, sum(found.domains), searching, worst)
 

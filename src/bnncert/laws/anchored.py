@@ -11,10 +11,12 @@ each of which is the law of a sum over neurons. An end that the anchor is at is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from bnncert.evidence.laws import AnchorLaw, Fall
 from bnncert.laws.anchors import (
@@ -34,11 +36,13 @@ from bnncert.laws.anchors import (
 from bnncert.laws.cells import OUTSIDE, base_edges, cells
 from bnncert.laws.corners import grid_of
 from bnncert.laws.head import LEAST, Head
-from bnncert.laws.rows import SPARE, failures
+from bnncert.laws.lattice import Atoms, best_rate
+from bnncert.laws.rows import SPARE, Failures, Terms, failures
 
 MANY = 48  # neurons from which on cells are coarser
 FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
-ALONG = 16  # cells of ξ
+ALONG = 16  # cells of ξ, at most
+LINES = 2**17  # of cells of z and of ξ of all neurons: more are too many for a checker to hold
 SIZE, ROOM = 2**15, 2**21  # of the lattice; points of all neurons' lattices together
 WIDE = 24.0  # its window, in standard deviations
 PLACES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)  # of anchors along the side
@@ -81,7 +85,7 @@ def prove_by_anchors(
         counts,
         size,
         torch.stack([own.numbers for own in proved]),
-        ALONG,
+        _along(count),
         torch.stack([one.anchor for one in each]).cpu(),
         torch.tensor([own.spared for own in proved], dtype=torch.float64),
         torch.stack([one.slopes for one in each]).cpu(),
@@ -140,19 +144,26 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     (t,) = (t for t in way.ends if t)
     factor = fallen(way, at, found, t, levels(net.activation, way, at, found))
     size = _size(len(net.bias))
-    reach = torch.tensor([SPARE * abs(least) - least]).to(way.weight)
-    failure, numbers = failures(products(way, at, factor), (0.0, 0.0), reach, size, WIDE)
-    most = (float(failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
-    return Fall(min(most, 1.0), counts, size, numbers, ALONG, chosen.cpu())
+    zero = torch.zeros(1).to(row)
+    reach = zero.unsqueeze(-1) + SPARE * abs(least) - least
+    known = _failures(way, at, [factor], (zero, zero), size, reach)
+    most = (float(known.failure) + 6 * OUTSIDE * len(net.bias)) * (1 + SPARE)
+    numbers, along = known.numbers[0].cpu(), _along(len(net.bias))
+    return Fall(min(most, 1.0), counts, size, numbers, along, chosen.cpu())
 
 
 def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
     own = grid_of(way.own, counts, net.activation.traits.kinks or (0.0,))
-    return Field(own.first, cells(base_edges(ALONG).to(own.z.device), 1), own.second)
+    along = base_edges(_along(len(net.bias))).to(own.z.device)
+    return Field(own.first, cells(along, 1), own.second)
 
 
 def _counts(neurons: int) -> tuple[int, int, int, int]:
     return COARSE if neurons >= MANY else FINE
+
+
+def _along(neurons: int) -> int:
+    return min(ALONG, max(1, LINES // (_counts(neurons)[0] * neurons)))
 
 
 def _size(neurons: int) -> int:
@@ -161,7 +172,7 @@ def _size(neurons: int) -> int:
     return min(size, SIZE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Proved:
     """A row's failure, q, and the numbers [3, 6] that gave them at the anchor and to both ends."""
 
@@ -172,14 +183,30 @@ class _Proved:
 
 def _proved(one: _Anchored, size: int) -> _Proved:
     """With the q that is best."""
-    beta = float(one.way.own.beta[0]), float(one.way.own.beta_std[0])
-    q = torch.tensor(one.spared).to(one.way.weight)
-    first, *others = (products(one.way, one.at, factor) for factor in one.factors)
-    found = [failures(first, beta, q, size, WIDE)]
-    found += [failures(atoms, (0.0, 0.0), -q, size, WIDE) for atoms in others]
-    total = torch.stack([failure for failure, _ in found]).sum(0)
-    best = int(total.argmin())
-    here, *there = (numbers[best] for _, numbers in found)
-    ends = iter(there)
-    every = torch.stack([here, *(next(ends) if t else here for t in one.way.ends)])
-    return _Proved(float(total[best]), one.spared[best], every)
+    own, ends = one.way.own, len(one.factors) - 1
+    rest = pad(own.beta, (0, ends)), pad(own.beta_std, (0, ends))  # the ways have none
+    spared = own.beta.new_tensor(one.spared)
+    reaches = torch.stack([spared, *[-spared] * ends])
+    known = _failures(one.way, one.at, one.factors, rest, size, reaches)
+    totals = [math.fsum(each) for each in known.failure.mT.tolist()]
+    best = min(range(len(totals)), key=totals.__getitem__)
+    here, *found = known.numbers[:, best].cpu()
+    there = iter(found)
+    numbers = torch.stack([here, *(next(there) if t else here for t in one.way.ends)])
+    return _Proved(totals[best], one.spared[best], numbers)
+
+
+def _failures(
+    way: Track,
+    at: Field,
+    factors: Sequence[Factors],
+    rest: tuple[Tensor, Tensor],
+    size: int,
+    reaches: Tensor,
+) -> Failures:
+    """Of the sums of F factors and of the rest, β and its deviation [F], for reaches [F, C]."""
+    each = [products(way, at, factor) for factor in factors]
+    found = Atoms(*(torch.stack([getattr(one, f.name) for one in each]) for f in fields(Atoms)))
+    curb = torch.zeros_like(rest[0])
+    terms = Terms(found, best_rate(found), curb, *rest, size, WIDE, floored=True)
+    return failures(terms, reaches)

@@ -56,6 +56,12 @@ def with_edge(edges: Tensor, at: Tensor) -> Tensor:
     return moved.scatter(-1, nearest, torch.where(inside.unsqueeze(-1), at.unsqueeze(-1), kept))
 
 
+def with_edges(edges: Tensor, at: Tensor) -> Tensor:
+    """The edges [K + 1] and more [n, M], those that are outside at the ends, [n, K + M + 1]."""
+    both = torch.cat([edges.expand(len(at), -1), at.clamp(-REACH, REACH)], -1)
+    return both.sort(-1).values
+
+
 def cells(edges: Tensor, parts: int) -> Cells:
     cuts = torch.arange(parts + 1, dtype=edges.dtype, device=edges.device) / parts
     left, width = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1]).unsqueeze(-1)

@@ -94,7 +94,7 @@ class Margins:
     @property
     def slack(self) -> float:
         """What roundings may come to, in units of the magnitudes that are summed."""
-        return _slack(self.inputs)
+        return _slack(self.inputs + self.mean.shape[-1])
 
 
 def _slack(terms: int) -> float:
@@ -206,7 +206,14 @@ def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
     """Of flat ends [..., J] of boxes, rows [..., R, O] and offsets [..., R]."""
     center = (lower + upper) / 2
     radius = torch.maximum(upper - center, center - lower) * (1 + 4 * UNIT)
-    moving = (upper > lower).reshape(-1, upper.shape[-1])[0]  # in all boxes the same
+    return margins_about(net, center, radius, rows, offsets)
+
+
+def margins_about(
+    net: Head, center: Tensor, radius: Tensor, rows: Tensor, offsets: Tensor
+) -> Margins:
+    """Of inputs [..., J] that move by at most a radius [..., J]."""
+    moving = (radius > 0).reshape(-1, radius.shape[-1])[0]  # of all centres the same
     squares = net.weight_std**2
     variance = center**2 @ squares + net.bias_std**2
     kappa = squares[moving] * center[..., moving, None] / variance.unsqueeze(-2)
@@ -220,7 +227,7 @@ def margins(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
         v=rows @ net.out.mT,
         s=(rows**2 @ (net.out_std**2).mT).sqrt(),
         v_size=rows.abs() @ net.out.abs().mT,
-        beta=rows @ net.shift + offsets - (_slack(terms) * beta_size + UNDERFLOW),
+        beta=rows @ net.shift + offsets - (_slack(terms + len(net.bias)) * beta_size + UNDERFLOW),
         beta_std=beta_std,
         radius=radius[..., moving],
         weight=net.weight[moving],

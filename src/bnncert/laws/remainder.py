@@ -29,7 +29,7 @@ SHARES = (0.03, 0.1, 0.3)  # h
 SCALES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)  # λ, in units of 1/|Ĉ|
 FLAT = 2.0**-40  # a variance that is rounding alone, of the second moment
 ROUNDED, SPARE = 2.0**-24, 2.0**-43  # what a checker may lose more
-SHIFT = 2.0**-33  # by how much of A a checker may not know its mean
+SHIFT = 2.0**-27  # by how much of A a checker may not know its mean: cells may be narrow
 CHANCES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6)  # η
 
 
@@ -119,7 +119,8 @@ def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
 
     Each atom is first spread to two points of a lattice. Near 0 by the variance, on a grid of t by
     chords of the convex log E exp(t X), beyond it by |X| <= R. The shift adds t shift to the
-    logarithm, and more than 2 shift/t to p for no t beyond NEAR/R.
+    logarithm, and more than 2 shift/t to p for no t beyond NEAR/R; it is charged as the place of
+    the zero, as what is not known of the mean, and again nearer to 0.
     """
     points, weights = _spread(x, mass)
     reach = points.abs().amax(-1)
@@ -138,7 +139,7 @@ def proxy(x: Tensor, mass: Tensor, shift: Tensor) -> Tensor:
         where = torch.minimum(torch.maximum(where, t[..., :-1]), t[..., 1:])
         found = torch.maximum(found, (2 * (height + slope * where) / where**2).amax(-1))
     known = torch.where(reach > 0, found * (1 + ROUNDED) + 2.0**-28 * reach**2, 0.0)
-    charged: Tensor = known + 4 / NEAR * shift * (reach + shift)
+    charged: Tensor = known + 6 / NEAR * shift * (reach + shift)
     return charged
 
 

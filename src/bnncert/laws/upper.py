@@ -23,6 +23,7 @@ from bnncert.evidence.laws import Law
 from bnncert.laws.anchored import fall
 from bnncert.laws.head import Head, has_trunk, head, in_scale, read_at
 from bnncert.laws.proof import prove_laws
+from bnncert.laws.replies import can_reply, refute_by_reply
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
@@ -117,7 +118,17 @@ def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | Non
         apart = _apart(problem[i : i + 1], posterior, one, read)
         known = [refutation for refutation in (at_one, apart) if refutation is not None]
         found[i] = min(known, key=lambda refutation: refutation.upper, default=None)
-    return found
+    return [_better(one, problem, posterior, spec[i : i + 1]) for i, one in enumerate(found)]
+
+
+def _better(
+    found: Refutation | None, problem: Problem, posterior: Normal, spec: Specification
+) -> Refutation | None:
+    """That, or what a reply to the weights gives where all inputs' corners are in the region."""
+    if not can_reply(problem, spec):
+        return found
+    reply = refute_by_reply(problem.network, posterior, spec, ROWS)
+    return min((one for one in (found, reply) if one), key=lambda one: one.upper, default=None)
 
 
 @dataclass(frozen=True, eq=False)

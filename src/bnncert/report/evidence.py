@@ -11,7 +11,7 @@ from bnncert.evidence.certificate import OFFSETS, ROWS, Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Proved, Refutation
 from bnncert.evidence.correlated import Correlated
 from bnncert.evidence.deep import Deep
-from bnncert.evidence.laws import AnchorLaw, Law
+from bnncert.evidence.laws import AnchorLaw, Law, ReplyLaw
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.predictive import MEAN, SOFTMAX
 from bnncert.evidence.written import Tensors
@@ -178,7 +178,10 @@ def _upper(upper: Refutation, tensors: Tensors, outputs: Sequence[Column]) -> st
     if isinstance(upper.proof, Correlated):
         several = " or its opposite" if len(upper.proof.groups[0].rows) > 1 else ""
         return f"At the stored point {which}{several} fails with probability at least {least}."
-    said = f"At the stored counterexample {which} fails with probability at least {least}"
+    where = "At the stored counterexample"
+    if isinstance(upper.proof, ReplyLaw):
+        where = "At an input of its own for every network"
+    said = f"{where} {which} fails with probability at least {least}"
     if upper.opposite is None:
         return f"{said}."
     other = row_in_words(upper.opposite.row, tensors, outputs)

@@ -19,7 +19,7 @@ from bnncert_check.network import Network
 from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Dense
 
-MOST = 256  # neurons
+MOST = 128  # neurons
 
 
 @dataclass(frozen=True)
@@ -69,33 +69,54 @@ def require_form(network: Network, posterior: Posterior) -> Form:
     )
 
 
-def joint(form: Form, x: Array, row: Array) -> Joint:
-    """At the point x, of the direction c = row."""
-    hidden, last, posterior = form.hidden, form.last, form.posterior
-    n, at, along = hidden.outputs, _column([*x.tolist(), 1.0]), _column(row.tolist())
-    mean, std = posterior.fields["mean"], posterior.fields["std"]
-    centers = _forms(hidden.matrix(mean), at) + _biased(_forms(last.matrix(mean).T, along))
-    own = _forms(hidden.matrix(std), at, squared=True)
-    own += _biased(_forms(last.matrix(std).T, along, squared=True))
-    covariance = _shared(posterior, hidden, last, at, along)
-    for k, value in enumerate(own):
-        covariance[k, k] += value
-    deviations = [_deviation(covariance[k, k]) for k in range(n)]
-    correlation = _correlation(covariance, deviations)
+@dataclass(frozen=True)
+class Hidden:
+    """Of the layer before the activation at a point, for any direction of the output. mean, std
+    [n]: of h; shared [rank, n]: its share of the common noise; correlation [n, n]."""
+
+    form: Form
+    mean: list[arb]
+    std: list[arb]
+    shared: arb_mat
+    correlation: arb_mat
+
+    @property
+    def activation(self) -> Activation:
+        return self.form.activation
+
+
+def at_point(form: Form, x: Array) -> Hidden:
+    hidden, posterior, at = form.hidden, form.posterior, _column([*x.tolist(), 1.0])
+    own = _forms(hidden.matrix(posterior.fields["std"]), at, squared=True)
+    factors, rank = posterior.factors(hidden), posterior.fields["factor"].shape[1]
+    shared = [_forms(factor, at) for factor in ([] if factors is None else factors)]
+    covariance, along = _shared(shared, rank, hidden.outputs)
+    _add_own(covariance, own)
+    std = [_deviation(covariance[k, k]) for k in range(hidden.outputs)]
+    mean = _forms(hidden.matrix(posterior.fields["mean"]), at)
+    return Hidden(form, mean, std, along, _correlation(covariance, std))
+
+
+def joint(hidden: Hidden, row: Array) -> Joint:
+    """Of the direction c = row."""
+    form, std, along = hidden.form, hidden.std, _column(row.tolist())
+    last, posterior, n = form.last, form.posterior, len(std)
+    v = _biased(_forms(last.matrix(posterior.fields["mean"]).T, along))
+    own = _biased(_forms(last.matrix(posterior.fields["std"]).T, along, squared=True))
+    factors, rank = posterior.factors(last), hidden.shared.nrows()
+    shared = [_biased(_forms(f.T, along)) for f in ([] if factors is None else factors)]
+    spread, loads = _shared(shared, rank, n + 1)
+    _add_own(spread, own)
+    both = loads.transpose() * hidden.shared
+    units = range(n + 1)
     cross = arb_mat(
-        [
-            [covariance[n + i, j] / s if s > 0 else arb(0) for j, s in enumerate(deviations)]
-            for i in range(n + 1)
-        ]
+        [[both[i, j] / s if s > 0 else arb(0) for j, s in enumerate(std)] for i in units]
     )
-    spread = arb_mat([[covariance[n + i, n + j] for j in range(n + 1)] for i in range(n + 1)])
     try:
-        given = spread - cross * correlation.solve(cross.transpose())
+        given = spread - cross * hidden.correlation.solve(cross.transpose())
     except ZeroDivisionError as error:
         raise CannotCheck("unsupported", "pre-activations determine each other") from error
-    return Joint(
-        form.activation, centers[:n], deviations, centers[n:], spread, cross, correlation, given
-    )
+    return Joint(form.activation, hidden.mean, std, v, spread, cross, hidden.correlation, given)
 
 
 def _column(values: list[float]) -> arb_mat:
@@ -120,21 +141,16 @@ def _biased(values: list[arb]) -> list[arb]:
     return [values[-1], *values[:-1]]
 
 
-def _shared(
-    posterior: Posterior, hidden: Dense, last: Dense, at: arb_mat, along: arb_mat
-) -> arb_mat:
-    """The covariance of h, b and v by what weights share."""
-    first, second = posterior.factors(hidden), posterior.factors(last)
-    rank = posterior.fields["factor"].shape[1]
-    rows = []
-    for k in range(rank):
-        of_h = [arb(0)] * hidden.outputs if first is None else _forms(first[k], at)
-        of_v = [arb(0)] * (last.inputs + 1)
-        if second is not None:
-            of_v = _biased(_forms(second[k].T, along))
-        rows.append(of_h + of_v)
-    factor = arb_mat(rows)
-    return factor.transpose() * factor
+def _shared(rows: list[list[arb]], rank: int, width: int) -> tuple[arb_mat, arb_mat]:
+    """The covariance by what weights share, and that [rank, width]: 0 where they share nothing."""
+    entries = [value for row in rows for value in row]
+    factor = arb_mat(rank, width, entries) if entries else arb_mat(rank, width)
+    return factor.transpose() * factor, factor
+
+
+def _add_own(covariance: arb_mat, own: list[arb]) -> None:
+    for k, value in enumerate(own):
+        covariance[k, k] += value
 
 
 def _deviation(variance: arb) -> arb:

@@ -17,7 +17,8 @@ from bnncert_check.arithmetic import Array, down, up
 from bnncert_check.laws.exponentials import exp_up, signed_tails_up
 
 FAR = 64.0  # √q⁺ beyond the interval, where a's last boxes begin
-ROUNDS, BOXES = 80, 2**18
+ROUNDS, PART = 80, 2**11  # of cuts; of boxes at once
+BOXES = 2**16  # in all
 LOST = -(2.0**-30)
 # Of the normal density's first three derivatives: the largest, from above.
 FIRST, SECOND, THIRD = 0.242, 0.399, 0.551
@@ -74,31 +75,37 @@ def is_above(asked: Interval, found: Majorant, most: float) -> bool:
     half = max(abs(end) for _, end in asked.signed)
     far = half + FAR * math.sqrt(most)
     a, b = np.array([-np.inf, -far, 0.0, far]), np.array([-far, 0.0, far, np.inf])
-    low, high = np.zeros(4), np.full(4, most)
-    for _ in range(ROUNDS):
-        box = a, b, low, high
+    waiting, seen = [(0, (a, b, np.zeros(4), np.full(4, most)))], 0
+    while waiting:
+        # The deepest first: of every depth no more waits than two parts.
+        depth, box = waiting.pop()
+        seen += len(box[0])
         middle, tangents = _by_tangents(asked, found, box)
         if (middle < LOST).any():  # below F there, and no cut will help
             return False
         left = ~(np.fmax(_by_ends(asked, found, box), tangents) >= 0)
-        if not left.any():
-            return True
-        if left.sum() > BOXES:
+        if left.any() and (depth == ROUNDS or seen > BOXES):
             return False
-        a, b, low, high = _cut(*(part[left] for part in box))
-    return False
+        waiting += [(depth + 1, part) for part in _cut(*(part[left] for part in box))]
+    return True
 
 
-def _cut(a: Array, b: Array, low: Array, high: Array) -> Box:
-    """In two, across what is longer in units of the deviation."""
+def _cut(a: Array, b: Array, low: Array, high: Array) -> list[Box]:
+    """In two, across what is longer in units of the deviation; as parts."""
     along, across = (a + b) / 2, (low + high) / 2
     first = np.isfinite(along) & ((b - a) / np.sqrt(high) > (high - low) / high)
-    return (
+    every = (
         np.concatenate([a, np.where(first, along, a)]),
         np.concatenate([np.where(first, along, b), b]),
         np.concatenate([low, np.where(first, low, across)]),
         np.concatenate([np.where(first, high, across), high]),
     )
+    return [_part(every, start) for start in range(0, len(every[0]), PART)]
+
+
+def _part(every: Box, start: int) -> Box:
+    a, b, low, high = (ends[start : start + PART] for ends in every)
+    return a, b, low, high
 
 
 def _chance(z: Array) -> Array:

@@ -13,6 +13,7 @@ M = √k! (1 + A²)^{k/2} e^{A²/2} bounds ∫ |He_k φ| on every line of the st
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,13 +21,13 @@ import numpy as np
 from flint import arb, ctx
 
 from bnncert_check.arithmetic import BITS, UNIT, Array, gamma
-from bnncert_check.correlated.gaussian import Joint, floats
+from bnncert_check.correlated.gaussian import Hidden, Joint, floats
 from bnncert_check.laws.exponentials import exp_up
 from bnncert_check.verdict import CannotCheck
 
 REACH = 12  # of nodes
 STRIP, DIGITS = 0.5, 45.0  # the widest strip, and 2πA/h
-MOST_NODES = 2**15
+MOST_NODES, PART = 2**15, 2**9  # to a side, and at once
 BEYOND = 2.0**-48  # of a moment: what nodes beyond REACH may add
 EXP = 2.0**-45  # of tanh: what its exponential may be off by
 
@@ -50,7 +51,7 @@ class Hermite:
     square_off: Array
 
 
-def activated(own: Joint, z: Array) -> tuple[Array, Array]:
+def activated(own: Hidden | Joint, z: Array) -> tuple[Array, Array]:
     """t at z [..., P], n neurons first, and what it may be off by [n, 1]."""
     (mean, mean_off), (std, std_off) = floats(own.mean), floats(own.std)
     lift, height, rate = own.activation.traits.curve
@@ -62,37 +63,46 @@ def activated(own: Joint, z: Array) -> tuple[Array, Array]:
     return t, off + 8 * UNIT * most + EXP
 
 
-def hermite(own: Joint, count: int) -> Hermite:
+def hermite(own: Hidden | Joint, count: int) -> Hermite:
+    """The sums' terms are added in parts, each by a product of matrices."""
     largest = max(float(s.upper()) for s in own.std)
     strip = min(math.pi / (4 * largest), STRIP) * (1 - 2.0**-40) if largest > 0 else STRIP
     step = 2.0 ** math.floor(math.log2(2 * math.pi * strip / DIGITS))
-    if REACH / step > MOST_NODES or len(own.mean) * REACH / step > 2**22:
+    if REACH / step > MOST_NODES:
         raise CannotCheck("too-large", "pre-activations of such deviations need too many nodes")
-    places = np.arange(-REACH / step, REACH / step + 1) * step
-    table = _table(step, count)
-    t, off = activated(own, np.broadcast_to(places, (len(own.mean), len(places))))
-    sizes = np.abs(table).sum(0)
+    sums, wrongs = (np.zeros((2, len(own.mean), count)) for _ in range(2))
+    sizes = np.zeros(count)
+    for places, table in _nodes(step, count):
+        t, off = activated(own, np.broadcast_to(places, (len(own.mean), len(places))))
+        near = np.abs(table).sum(0)
+        sizes += near
+        for square, (value, wrong, width) in enumerate(((t, off, count), (t * t, 3 * off, 3))):
+            sums[square, :, :width] += value @ table[:, :width]
+            wrongs[square] += wrong * 2 * near
     k = np.arange(count)
     apart = 2 * (1 + strip**2) ** (k / 2) * math.exp(strip**2 / 2) / math.expm1(DIGITS)
-    rounding = (gamma(len(places)) + 16 * UNIT) * 2 * sizes
-    found = []
-    for value, wrong, width in ((t, off, count), (t * t, 3 * off, 3)):
-        sums = value @ table[:, :width]
-        errors = wrong * 2 * sizes[:width] + (rounding + 2 * apart + BEYOND)[:width]
-        found += [sums, np.broadcast_to(errors, sums.shape)]
-    return Hermite(*found)
+    errors = (
+        wrongs + (gamma(2 * int(REACH / step) + 1) + 16 * UNIT) * 2 * sizes + 2 * apart + BEYOND
+    )
+    return Hermite(sums[0], errors[0], sums[1, :, :3], errors[1, :, :3])
+
+
+def _nodes(step: float, count: int) -> Iterator[tuple[Array, Array]]:
+    """Places [P], and h He_k(z)/√k! φ(z) there [P, count]."""
+    end, odd = int(REACH / step) + 1, np.where(np.arange(count) % 2, -1.0, 1.0)
+    for first in range(0, end, PART):
+        table = _table(step, first, min(first + PART, end), count)
+        places = np.asarray(np.arange(first, first + len(table)) * step, dtype=np.float64)
+        yield places, table
+        beside = places > 0
+        yield -places[beside], table[beside] * odd
 
 
 @lru_cache(maxsize=8)
-def _table(step: float, count: int) -> Array:
-    """h He_k(z)/√k! φ(z) at the nodes [P, count]."""
-    half = int(REACH / step)
+def _table(step: float, first: int, last: int, count: int) -> Array:
     with ctx.workprec(BITS):
         roots = [arb(k).sqrt() for k in range(count + 1)]
-        rows = [_row(arb(k) * step, step, roots, count) for k in range(half + 1)]
-    right = np.array(rows)
-    left = right[:0:-1] * np.where(np.arange(count) % 2, -1.0, 1.0)
-    return np.concatenate([left, right])
+        return np.array([_row(arb(k) * step, step, roots, count) for k in range(first, last)])
 
 
 def _row(z: arb, step: float, roots: list[arb], count: int) -> list[float]:
@@ -103,9 +113,10 @@ def _row(z: arb, step: float, roots: list[arb], count: int) -> list[float]:
     return [float(value) for value in values[:count]]
 
 
-def moments(own: Joint, terms: int, center: float) -> Moments:
-    """By so many terms of Mehler's series, and a bound of the others."""
-    found = _with_bias(hermite(own, terms + 2))
+def moments(own: Joint, neurons: Hermite, terms: int, center: float) -> Moments:
+    """By so many terms of Mehler's series, and a bound of the others; neurons: at least terms +
+    2."""
+    found = _with_bias(neurons)
     rho, rho_off = _correlations(own)
     g = {
         key: _balls(*_pairs(found, rho, rho_off, terms, *key), found, sum(key))

@@ -61,9 +61,12 @@ class Cells:
 
 def is_framed(own: Joint, at: Frame) -> bool:
     """Whether diag(d) ≽ S and diag(p) ≽ the correlations, of what is random."""
-    some = [k for k, s in enumerate(own.std) if s > 0]
+    random, size = [s > 0 for s in own.std], range(len(own.std))
     within = arb_mat(
-        [[arb(at.power[i]) * (i == j) - own.correlation[i, j] for j in some] for i in some]
+        [
+            [arb(at.power[i]) * (i == j) - own.correlation[i, j] * random[i] for j in size]
+            for i in size
+        ]
     )
     return is_positive(within) and is_positive(_rest(own, at))
 

@@ -22,13 +22,14 @@ from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
 from bnncert_check.evidence.correlated import is_correlation, read_correlated
 from bnncert_check.evidence.deep import read_deep
-from bnncert_check.evidence.laws import is_law, read_fall, read_law
+from bnncert_check.evidence.laws import is_law, is_reply, read_fall, read_law, read_reply
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
 from bnncert_check.laws import anchored
 from bnncert_check.laws import rows as laws
 from bnncert_check.laws.anchored import AnchorLaw, Fall
+from bnncert_check.laws.replies import ReplyLaw, reply_failure
 from bnncert_check.laws.rows import LineLaw, SharedLaw
 from bnncert_check.model import GAUSSIAN, Component, Model, Posterior
 from bnncert_check.proofs import Proof, failure
@@ -54,11 +55,19 @@ class Refutation:
 
 
 @dataclass(frozen=True)
+class Replied:
+    """Row r is at most 0 where an adversary who sees the network moves the input."""
+
+    row: int
+    law: ReplyLaw
+
+
+@dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
     lower: Divided | Alone
-    upper: Refutation | None
+    upper: Refutation | Replied | None
 
 
 @dataclass(frozen=True)
@@ -135,9 +144,17 @@ def _halves(cut: Cut, region: Region) -> tuple[Region, Region]:
     return replace(region, upper=upper), replace(region, lower=lower)
 
 
-def _upper(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
+def _upper(
+    found: Refutation | Replied, question: Question, model: Model, posterior: Posterior
+) -> arb:
     """P_safe <= 1 - P(row r <= 0 at the point), for a point of the region, less P(the opposite row
     <= 0), and for another point of its own with P(both) added."""
+    if isinstance(found, Replied):
+        require_point(found.law.center, question)
+        row = slice(found.row, found.row + 1)
+        asked = -question.rows[row], -question.offsets[row]
+        failing = reply_failure(model, posterior, question.region, asked, found.law)
+        return arb(as_probability(upper_float(failing)))
     point, total = require_point(found.point, question), arb(0)
     if isinstance(found.failures[0][1], Correlated):
         form, asked = require_form(model.network, posterior), (question.rows, question.offsets)
@@ -194,12 +211,16 @@ def _part(
         return Part(lower, None)
     said = f"the upper bound of component {i}"
     upper = members(entry["upper"], said, ("row", "failure"), ("opposite",))
-    point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
     one = replace(asked, rows=1)
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
-    if is_correlation(upper["failure"]):
-        return Part(lower, _without_failures(upper, row, point, f"c{i}.upper.", asked, question))
-    proof = _read(upper["failure"], f"c{i}.upper.", one, read_probability)
+    failure, prefix = upper["failure"], f"c{i}.upper."
+    if is_reply(failure) and "opposite" not in upper:
+        # Not beside the opposite row, for which inputs would be moved another way.
+        return Part(lower, Replied(row, read_reply(failure, prefix, one)))
+    point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
+    if is_correlation(failure):
+        return Part(lower, _without_failures(upper, row, point, prefix, asked, question))
+    proof = _read(failure, prefix, one, read_probability)
     if "opposite" not in upper:
         return Part(lower, Refutation(point, ((row, proof),)))
     other = members(

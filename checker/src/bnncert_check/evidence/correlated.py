@@ -8,8 +8,9 @@ import numpy as np
 
 from bnncert_check.arithmetic import Array
 from bnncert_check.correlated.gaussian import require_form
+from bnncert_check.correlated.majorants import BOXES
 from bnncert_check.correlated.rows import Correlated, Group
-from bnncert_check.correlated.tails import CELLS, Choice, Frame
+from bnncert_check.correlated.tails import CELLS, SLOPES, Choice, Frame
 from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, index, listed, members, whole
@@ -18,7 +19,9 @@ from bnncert_check.verdict import CannotCheck, Rejected
 CORRELATED = "correlated"
 TERMS = (2, 96)
 MOST_TAILS = 16
-HELD = 2**4  # numbers that are held of a cell of a neuron
+HELD, HELD_OF_TWO = 2**4, 2**8  # numbers that are held of a cell of a neuron, and of two neurons
+# Steps of a cell of a neuron at all places of s, and of three neurons in products, about.
+CELL, PRODUCT = SLOPES // 2, 8
 
 
 def is_correlation(value: Any) -> bool:
@@ -33,17 +36,21 @@ def read_correlated(
     found = members(value, f"proof {prefix!r}", ("probability", CORRELATED))
     exact(found["probability"], f"the probability of {prefix!r}")
     width = require_form(asked.model.network, asked.posterior).hidden.outputs
-    require_room(
-        8 * HELD * CELLS * width,
-        asked.tensors.size + asked.model.size,
-        f"the cells of {width} neurons",
-    )
+    total = asked.tensors.size + asked.model.size
+    held = width * (HELD * CELLS + HELD_OF_TWO * width)
+    require_room(8 * held, total, f"the cells of {width} neurons")
     said = listed(found[CORRELATED], f"the groups of {prefix!r}", 1 if inside else None)
     groups = tuple(_group(one, f"{prefix}g{g}.", asked, rows) for g, one in enumerate(said))
+    asked.spend(sum(_steps(group) for group in groups), f"{len(groups)} groups of rows")
     every = sorted(row for group in groups for row in group.rows)
     if not inside and every != list(range(len(rows))):
         raise CannotCheck("malformed", f"the groups of {prefix!r} do not have every row once")
     return Correlated(groups)
+
+
+def _steps(group: Group) -> int:
+    width, tails = len(group.frame.bound), len(group.tails)
+    return BOXES * (1 + tails) + CELL * CELLS * width * tails + PRODUCT * width**3
 
 
 def _group(value: Any, prefix: str, asked: Asked, rows: Array) -> Group:

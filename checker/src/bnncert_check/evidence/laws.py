@@ -16,6 +16,8 @@ from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, flag, listed, members, whole
 from bnncert_check.laws.anchored import AnchorLaw, Fall, finer
 from bnncert_check.laws.lattice import Choice
+from bnncert_check.laws.replies import ReplyLaw
+from bnncert_check.laws.reply import ADDED
 from bnncert_check.laws.rows import (
     Form,
     LineLaw,
@@ -34,10 +36,10 @@ SIZES = (2**4, 2**17)  # of the lattice, a power of 2
 FARTHEST = 2.0**40  # index of the lattice
 # Of a cell, an atom and an entry of a lattice: numbers that are held, and steps, about.
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
-LEAST_EFFORT, EFFORT = 2**26, 2**11  # steps for any file, and for each byte
 ENDS = 64  # of lines, numbers that are held of a cell of z
-THRESHOLD, TRUNK, ALONG = "threshold", "trunk", "along"
+THRESHOLD, TRUNK, ALONG, REPLY = "threshold", "trunk", "along", "reply"
 MOST_DEVIATIONS = 64.0  # of a threshold
+MOST_SHARE = 2.0**20  # of Hölder's inequality, and the least is one by it
 STEEPEST = 2.0**20  # of lines: no product with them is infinite
 MOST_ALONG, LINES = 64, 2**11  # cells of ξ; steps for two lines on one of them, about
 ENDS_OF_ROW = 3  # laws of a row by anchors: at the anchor, and on the way to both ends
@@ -47,12 +49,12 @@ def is_law(value: Any) -> bool:
     return type(value) is dict and LAW in value
 
 
+def is_reply(value: Any) -> bool:
+    return is_law(value) and type(value[LAW]) is dict and REPLY in value[LAW]
+
+
 def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | AnchorLaw:
-    found = members(value, f"proof {prefix!r}", ("probability", LAW))
-    exact(found["probability"], f"the probability of {prefix!r}")
-    law = members(
-        found[LAW], f"the law of {prefix!r}", ("cells", "size"), (THRESHOLD, TRUNK, ALONG)
-    )
+    law = _members(value, prefix, (), (THRESHOLD, TRUNK, ALONG))
     form = require_form(asked.model, asked.posterior)
     hidden = form.hidden
     if THRESHOLD in law and ALONG in law:
@@ -61,7 +63,8 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | Anc
         require_relu(form.activation)
     cells, size = _lattice(law, prefix)
     along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG) if ALONG in law else 0
-    _require_effort(cells, size, along, hidden.outputs, asked)
+    sums = ENDS_OF_ROW if along else 1
+    _require_effort(cells, size, (along, sums), hidden.outputs, asked)
     table = (asked.rows, ENDS_OF_ROW, NUMBERS) if along else (asked.rows, NUMBERS)
     numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", table).reshape(-1, NUMBERS)
     common = cells, size, tuple(_choice(row, prefix) for row in numbers)
@@ -76,6 +79,34 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | Anc
     return SharedLaw(*common, trunk, *_references(prefix, hidden.inputs, asked))
 
 
+def read_reply(value: Any, prefix: str, asked: Asked) -> ReplyLaw:
+    """Of one row, at the least of two ends of an interval of P_safe alone."""
+    law = _members(value, prefix, (REPLY,), ())
+    form = require_form(asked.model, asked.posterior)
+    cells, size = _lattice(law, prefix)
+    _require_effort((cells[0] + ADDED, *cells[1:]), size, (0, 1), form.hidden.outputs, asked)
+    (numbers,) = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (1, NUMBERS))
+    choice = _choice(numbers, prefix)
+    if not choice.rate > 0:
+        raise CannotCheck("malformed", f"the law of {prefix!r} has no rate for its noise")
+    said = listed(law[REPLY], f"the reply of {prefix!r}", 2)
+    threshold, share = (exact(one, f"the reply of {prefix!r}") for one in said)
+    if not (0 <= threshold <= MOST_DEVIATIONS and 1 / MOST_SHARE <= share <= MOST_SHARE):
+        raise CannotCheck("malformed", f"the reply of {prefix!r} is {threshold}, {share}")
+    remainder = _remainders(prefix, asked)
+    weights = asked.tensors.numbers(f"{prefix}{LAW}.weights", (form.hidden.outputs,))
+    center = asked.tensors.numbers(f"{prefix}{LAW}.center", (form.hidden.inputs,))
+    return ReplyLaw(cells, size, choice, threshold, share, remainder, weights, center)
+
+
+def _members(
+    value: Any, prefix: str, more: tuple[str, ...], optional: tuple[str, ...]
+) -> dict[str, Any]:
+    found = members(value, f"proof {prefix!r}", ("probability", LAW))
+    exact(found["probability"], f"the probability of {prefix!r}")
+    return members(found[LAW], f"the law of {prefix!r}", ("cells", "size", *more), optional)
+
+
 def read_fall(value: Any, prefix: str, asked: Asked) -> Fall:
     """From the point of an opposite row to that of a row."""
     law = members(value, f"the fall {prefix!r}", ("probability", "cells", "size", ALONG))
@@ -83,7 +114,7 @@ def read_fall(value: Any, prefix: str, asked: Asked) -> Fall:
     form = require_form(asked.model, asked.posterior)
     cells, size = _lattice(law, prefix)
     along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG)
-    _require_effort(cells, size, along, form.hidden.outputs, asked)
+    _require_effort(cells, size, (along, 1), form.hidden.outputs, asked)
     (numbers,) = asked.tensors.numbers(f"{prefix}numbers", (1, NUMBERS))
     slopes = _slopes((form.hidden.outputs, cells[0], 2), along, f"{prefix}slopes", asked)
     return Fall(cells, size, (_choice(numbers, prefix),), None, along, slopes)
@@ -153,22 +184,33 @@ def _trunk(law: dict[str, Any], form: Form, prefix: str, asked: Asked) -> Interv
 def _references(prefix: str, inputs: int, asked: Asked) -> tuple[Array, Array, Array]:
     """Of the remainder, θ and y⁰."""
     rows, name = asked.rows, f"{prefix}{LAW}."
-    remainders = asked.tensors.numbers(f"{name}remainders", (rows, REMAINDER))
+    remainders = _remainders(prefix, asked)
     theta, y = (
         asked.tensors.numbers(name + of, (rows, inputs), "float32") for of in ("theta", "y")
     )
-    chance = remainders[:, 2]
-    if not ((remainders[:, :2] > 0).all() and (theta > 0).all() and (chance >= 0).all()):
-        raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
+    if not (theta > 0).all():
+        raise CannotCheck(
+            "malformed", f"the law of {prefix!r} has a reference that is not positive"
+        )
     return remainders, theta, y
 
 
+def _remainders(prefix: str, asked: Asked) -> Array:
+    """Of every row share, scale and chance."""
+    found: Array = asked.tensors.numbers(f"{prefix}{LAW}.remainders", (asked.rows, REMAINDER))
+    if not ((found[:, :2] > 0).all() and (found[:, 2] >= 0).all()):
+        raise CannotCheck("malformed", f"the law of {prefix!r} has a choice that is not positive")
+    return found
+
+
 def _require_effort(
-    counts: tuple[int, int, int, int], size: int, along: int, neurons: int, asked: Asked
+    counts: tuple[int, int, int, int], size: int, rest: tuple[int, int], neurons: int, asked: Asked
 ) -> None:
-    """In memory for the neurons that are treated together, and in time for all of every row; along:
-    the cells of ξ of a law by anchors, 0 for others."""
-    lines, sums = (counts[0] * along * LINES, ENDS_OF_ROW) if along else (0, 1)
+    """In memory for the neurons that are treated together, and in time for all of every row, beside
+    what laws of the file took so far; rest: the cells of ξ of laws along an input, 0 for others,
+    and the sums of a row."""
+    along, sums = rest
+    lines = counts[0] * along * LINES
     if along:
         counts = finer(counts, along)
     number = counts[0] * counts[2]
@@ -179,12 +221,8 @@ def _require_effort(
     together, total = min(at_once(counts, size), neurons), asked.tensors.size + asked.model.size
     require_room(8 * together * held, total, f"the laws of {together} neurons")
     steps = sums * steps + lines
-    if asked.rows * neurons * steps > LEAST_EFFORT + EFFORT * total:
-        raise CannotCheck(
-            "too-large",
-            f"the laws of {asked.rows} rows of {neurons} neurons would take {steps} steps each; "
-            f"files of {total} bytes may take less",
-        )
+    what = f"the laws of {asked.rows} rows of {neurons} neurons"
+    asked.spend(asked.rows * neurons * steps, what)
 
 
 def _choice(row: Array, prefix: str) -> Choice:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.files import require_room
+from bnncert_check.files import require_effort, require_room
 from bnncert_check.functionals import way_of
 from bnncert_check.grammar import Tensors, exact, flag, index, listed, members
 from bnncert_check.layers import Activation, Layer
@@ -51,6 +51,11 @@ class Asked:
     posterior: Posterior
     rows: int
     tensors: Tensors
+
+    def spend(self, steps: int, what: str) -> None:
+        """Steps that a part of the proof would take, with all that was read before it."""
+        self.tensors.steps += steps
+        require_effort(self.tensors.steps, self.tensors.size + self.model.size, what)
 
 
 def read_divided(value: Any, prefix: str, asked: Asked, left: int = MOST_CUTS) -> Divided:

@@ -24,6 +24,7 @@ from bnncert_check.laws.anchors import (
     at_anchor,
     beside,
     fallen,
+    falling,
     lines_about,
     multiplied,
     way,
@@ -85,7 +86,8 @@ def failure(
     side = _only_side(box)
     center, width = (box.lower + box.upper) / 2, box.upper - box.lower
     require_scale(posterior, (center, width, rows), (offsets,))
-    require_numbers((law.anchors, box.upper[side] - law.anchors, law.anchors - box.lower[side]), ())
+    anchors = law.anchors
+    require_numbers((anchors, box.upper[side] - anchors, anchors - box.lower[side]), (law.spared,))
     total = 6 * arb(outside()) * form.hidden.outputs * len(rows)
     for r in range(len(rows)):
         anchor = box.lower.copy()
@@ -115,10 +117,11 @@ def fall(
     require_scale(posterior, (start, box.upper - box.lower, row), (np.array([least]),))
     track = _way(form, posterior, box, start, row, np.zeros(1))
     at = _field(track, form.activation, law)
-    found = lines_about(form.activation, track, at, law.slopes)
+    about = lines_about(form.activation, track, at, law.slopes)
+    found = falling(form.activation, track, at, about)
     (t,) = (t for t in track.ends if t)
-    factor = partial(fallen, form.activation, t=t)
-    chance = _chance(factor, track, at, found, (law, law.choices[0]), Ends(0.0, 0.0, -least))
+    factor, ends = partial(fallen, t=t), Ends(0.0, 0.0, -least)
+    chance = _chance(factor, track, at, found, (law, law.choices[0]), ends)
     return chance + 6 * arb(outside()) * form.hidden.outputs
 
 

@@ -171,13 +171,17 @@ def beside(track: Way, at: Field, found: LinesAbout, t: float) -> Factor:
     return _factor(at, mean, off, ranges, steep * track.steepest[:, None, None, None])
 
 
-def fallen(activation: Activation, track: Way, at: Field, found: LinesAbout, t: float) -> Factor:
-    """t s W + e - e°, which v times is at most v f(z + t W) - v f(z): s z + e° is on the other side
-    of f than s z + e, over the cells of z."""
+def falling(activation: Activation, track: Way, at: Field, found: LinesAbout) -> LinesAbout:
+    """With e - e° for e: s z + e° is on the other side of f than s z + e, over the cells of z. Of
+    all neurons at once, as an activation may have parameters by neuron."""
     levels = _levels(activation, track, at, found)
+    return LinesAbout(found.slope, found.lift - levels, 2 * found.size + np.abs(levels))
+
+
+def fallen(track: Way, at: Field, found: LinesAbout, t: float) -> Factor:
+    """t s W + e - e°, which v times is at most v f(z + t W) - v f(z)."""
     way_there = beside(track, at, found, t)
-    lift = (found.lift - levels)[:, :, :, None]
-    size = (2 * found.size + np.abs(levels))[:, :, :, None]
+    lift, size = found.lift[:, :, :, None], found.size[:, :, :, None]
     shape = (*lift.shape[:3], at.first.mass.shape[-1], lift.shape[-1])
     lift, size = (np.broadcast_to(x, shape).reshape(*shape[:2], -1) for x in (lift, size))
     return replace(way_there, mean=way_there.mean + lift, size=way_there.size + size)

@@ -78,6 +78,12 @@ def with_edge(edges: Array, at: Array) -> Array:
     return moved
 
 
+def with_edges(edges: Array, at: Array) -> Array:
+    """The edges [K + 1] and more [n, M], those that are outside at the ends, [n, K + M + 1]."""
+    own = np.broadcast_to(edges, (len(at), len(edges)))
+    return np.sort(np.concatenate([own, np.clip(at, -REACH, REACH)], -1), -1)
+
+
 def cells(edges: Array, parts: int) -> Cells:
     cuts = np.arange(parts + 1) / parts
     left, width = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None]
@@ -89,8 +95,9 @@ def cells(edges: Array, parts: int) -> Cells:
     mass = np.maximum(up(signed_tails_up(near) - normal_tails_down(far)), 0.0)
     at_a, at_b = density(a), density(b)
     mean = (at_a - at_b) / mass
-    place = np.nan_to_num((mean - left) / width)
+    wide = np.where(width > 0, width, 1.0)  # of no width, all points are one
+    place = np.nan_to_num((mean - left) / wide)
     # The densities, and the mass that divides them, are off by so much.
     most = 4 * DENSITY * (np.maximum(at_a, at_b) + (np.abs(mean) + 1) * signed_tails_up(near))
-    off = np.nan_to_num(most / (mass * width), nan=1.0, posinf=1.0) + 2.0**-46 / width
+    off = np.nan_to_num(most / (mass * wide), nan=1.0, posinf=1.0) + 2.0**-46 / wide
     return Cells(edges, mass, place.clip(cuts[:-1], cuts[1:]), np.minimum(off, 1 / parts))

@@ -47,7 +47,7 @@ class Margins:
     weight: Array
     variance: Array
     kappa: Array
-    inputs: int
+    terms: int
 
     def row(self, r: int) -> Margins:
         """Of one row alone."""
@@ -70,9 +70,9 @@ class Margins:
 
     @property
     def slack(self) -> float:
-        """No dot product here is longer than the inputs or the outputs, and none has 64 roundings
-        around it."""
-        return 64 * (self.inputs + 64) * UNIT
+        """No dot product is longer than the inputs, the neurons or the outputs, and none has 64
+        roundings around it."""
+        return 64 * (self.terms + 64) * UNIT
 
 
 @dataclass(frozen=True)

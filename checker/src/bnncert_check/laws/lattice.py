@@ -79,10 +79,10 @@ def failing(terms: Summed, choice: Choice, size: int, ends: Ends) -> arb:
     """Of one row, whose neurons are summed."""
     every = terms.with_others(_summed(*_others(ends, choice, size), choice))
     noise = choice.step * (terms.count * (1 / arb(choice.noise)).log() / 2).sqrt()
-    end = upper_float((arb(ends.least) + noise) / choice.step)
-    if not choice.low <= end < choice.low + size:
+    end = (arb(ends.least) + noise) / choice.step  # which may be beyond all floats
+    if not (end >= choice.low and end < choice.low + size):
         return arb(1)
-    last = math.floor(end)
+    last = math.floor(upper_float(end))
     sums, error = _convolved(every, size)
     indices = np.arange(choice.low, last + 1) % size
     tail = arb(float(up(sums[indices].sum() + error))) + every.lost
@@ -200,7 +200,7 @@ def _others(ends: Ends, choice: Choice, size: int) -> tuple[Array, float]:
     if choice.rate:
         rate = exp_up(choice.rate * before)
     if choice.curb:
-        root = np.sqrt(np.maximum(-4 * choice.curb * before, 0))
+        root = np.sqrt(np.maximum(-4 * (choice.curb * before), 0))
         curb = np.where(at > 0, 1.0, signed_tails_up(root))
     # P(X < kΔ), each from above by less than a rounding: masses between them, from above.
     chances = np.stack([beta, rate, curb])

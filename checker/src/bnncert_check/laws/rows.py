@@ -243,13 +243,21 @@ def ends_of(own: Margins, least: float) -> Ends:
 def margins(
     form: Form, posterior: Posterior, region: Interval, rows: Array, offsets: Array
 ) -> Margins:
+    center = (region.lower + region.upper) / 2
+    radius = up(np.maximum(region.upper - center, center - region.lower) * (1 + 4 * UNIT))
+    radius = np.where(region.upper > region.lower, radius, 0.0)
+    return about(form, posterior, center, radius, (rows, offsets))
+
+
+def about(
+    form: Form, posterior: Posterior, center: Array, radius: Array, asked: tuple[Array, Array]
+) -> Margins:
+    """asked: rows and offsets."""
     hidden, last = form.hidden, form.last
     mean, std = posterior.fields["mean"], posterior.fields["std"]
     weight, spread = hidden.matrix(mean), hidden.matrix(std) ** 2
     out, out_spread = last.matrix(mean), last.matrix(std) ** 2
-    center = (region.lower + region.upper) / 2
-    radius = up(np.maximum(region.upper - center, center - region.lower) * (1 + 4 * UNIT))
-    moving = region.upper > region.lower
+    moving, (rows, offsets) = radius > 0, asked
     with_one = np.append(center, 1.0)
     variance = with_one**2 @ spread
     kappa = spread[:-1][moving] * center[moving][:, None] / np.where(variance > 0, variance, 1.0)
@@ -270,7 +278,7 @@ def margins(
         weight=weight[:-1][moving],
         variance=spread[:-1][moving],
         kappa=np.where(variance > 0, kappa, 0.0),
-        inputs=len(center) + rows.shape[1],
+        terms=len(center) + rows.shape[1] + len(variance),
     )
 
 
@@ -278,12 +286,12 @@ def grid_of(own: Margins, counts: tuple[int, int, int, int], kinks: tuple[float,
     """With an edge at each kink of z, and at v = 0."""
     first = base_edges(counts[0])
     for kink in kinks:
-        first = with_edge(first, _standardised(kink - own.mean, own.std))
-    second = with_edge(base_edges(counts[2]), _standardised(-own.v, own.s))
+        first = with_edge(first, standardised(kink - own.mean, own.std))
+    second = with_edge(base_edges(counts[2]), standardised(-own.v, own.s))
     return grid(own, cells(first, counts[1]), cells(second, counts[3]))
 
 
-def _standardised(value: Array, std: Array) -> Array:
+def standardised(value: Array, std: Array) -> Array:
     return np.where(std > 0, value / np.where(std > 0, std, 1.0), np.inf)
 
 
