@@ -336,16 +336,13 @@ def _claim(found: Prediction) -> dict[str, float]:
     """The bounds, a little wider: a checker whose roundings differ must still support them.
 
     Of a mean they differ by a share of the numbers that were summed, which may be far larger than
-    what is left of them. Numbers that overflow say nothing.
+    what is left of them. Those that overflow say nothing.
     """
-    known = all(math.isfinite(end) for end in (found.upper - found.lower, found.gap or 0.0))
     if found.gap is None:
         slack = ALLOWANCE * (found.upper - found.lower) + MEAN_ALLOWANCE * found.size
         lower, upper = found.lower - slack, found.upper + slack
-        known = known and math.isfinite(upper - lower)
+        known = math.isfinite(upper - lower)
         return {"lower": lower, "upper": upper} if known else NOTHING[MEAN]
-    if not known:
-        return NOTHING[SOFTMAX]
     lower, upper = allow(found.lower, found.upper)
     gap = max(found.gap - ALLOWANCE * (1 - found.gap**2), -1.0)
     return {"lower": lower, "upper": max(lower, upper), "gap": gap}

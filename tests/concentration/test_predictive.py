@@ -447,3 +447,6 @@ def test_of_a_mean_that_overflows_nothing_is_known(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="input 7, whose bounds overflow; leave it out"):
         found.save(tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    classes = class_robust(asked.region, [0, 0], 2)
+    label = decide(Problem(mlp(1, 1, 2), Normal(*[vector(*[1e150] * 6)] * 2), classes))[0]
+    assert (label.lower, label.upper, label.gap, label.certificate) == (0, 1, -1, None)
