@@ -59,20 +59,20 @@ NUMBERS = [field.name for field in fields(Margins) if field.name != "inputs"]
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_of_a_margin(name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_margins", spoiling(rows._margins, name))
+    monkeypatch.setattr(rows, "margins", spoiling(rows.margins, name))
     assert desk.verdict().status != ACCEPT
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Ends)])
 def test_of_an_end(name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_ends", spoiling(rows._ends, name))
+    monkeypatch.setattr(rows, "ends_of", spoiling(rows.ends_of, name))
     assert desk.verdict().status != ACCEPT
 
 
 def test_of_a_certain_bias(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose law is a step, below which NaN lies no more than above."""
     certain = partial(replace, beta=math.nan, beta_std=0.0)
-    monkeypatch.setattr(rows, "_ends", lambda *given, own=rows._ends: certain(own(*given)))
+    monkeypatch.setattr(rows, "ends_of", lambda *given, own=rows.ends_of: certain(own(*given)))
     assert desk.verdict().status != ACCEPT
 
 
