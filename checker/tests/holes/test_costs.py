@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bnncert.laws.proof import _of_references
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
 from bnncert_check.evidence.concentration import Concentration
 from bnncert_check.verdict import Support
@@ -21,8 +22,6 @@ from forger.forgery import Forgery, write
 from forger.laws import Law, Posterior
 from forger.nets import Net
 from holes.asking import NO_SLOPES, asked, first_activation, normal, verdict
-
-FINE = (26, 3, 12, 5)  # cells, as provers choose them
 
 MEASURED = """
 import resource, sys
@@ -339,7 +338,7 @@ def test_laws_that_provers_choose_are_paid_for(
 ) -> None:
     """Beside a posterior of one input and one output, which pays for least."""
     monkeypatch.setattr(Concentration, "supported", lambda *_: Support(0.5, 1.0))
-    found = verdict(by_law(neurons, FINE, 2**14, rows), tmp_path)
+    found = verdict(by_law(neurons, *_of_references(neurons), rows), tmp_path)
     assert found.status == ACCEPT, found
 
 
