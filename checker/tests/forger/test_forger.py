@@ -196,7 +196,7 @@ def test_nothing_false_is_supported_by_replies(tmp_path: Path) -> None:
     for seed in islice(seeds, 600):
         adversary.attempt(seed)
     adversary.report()
-    assert adversary.counts["replies: upper bounds that say something"] >= 3
+    assert adversary.counts["replies: upper bounds that say something"]
 
 
 @pytest.mark.slow
