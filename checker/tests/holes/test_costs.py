@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
+from bnncert_check.evidence.concentration import Concentration
+from bnncert_check.verdict import Support
 from checking import cheaply
 from forger.forgery import Forgery, write
 from forger.laws import Law, Posterior
 from forger.nets import Net
 from holes.asking import NO_SLOPES, asked, first_activation, normal, verdict
+
+FINE = (26, 3, 12, 5)  # cells, as provers choose them
 
 MEASURED = """
 import resource, sys
@@ -254,7 +258,9 @@ def test_zonotopes_do_not_take_the_square_of_any_input(tmp_path: Path) -> None:
     assert cost(tmp_path)[1] < 700
 
 
-def by_law(neurons: int, cells: tuple[int, int, int, int], size: int, rows: int) -> Forgery:
+def by_law(
+    neurons: int, cells: tuple[int, int, int, int], size: int, rows: int, eps: float = 0.1
+) -> Forgery:
     net = Net(
         (1,),
         (
@@ -278,7 +284,7 @@ def by_law(neurons: int, cells: tuple[int, int, int, int], size: int, rows: int)
         evidence=evidence,
         tensors=tensors,
         claim={"lower": 0.5, "upper": 1.0},
-        eps=0.1,
+        eps=eps,
     )
 
 
@@ -311,7 +317,35 @@ def test_laws_of_many_neurons_take_no_more_memory(
     assert cost(tmp_path)[1] < 200
 
 
-def by_moments(neurons: int, scale: float, rows: int, tails: int) -> Forgery:
+@pytest.mark.parametrize(("neurons", "rows"), [(1000, 16), (1, 2000)])
+def test_remainders_are_no_more_than_their_files_pay_for(
+    neurons: int, rows: int, tmp_path: Path
+) -> None:
+    """However coarse its law is, proxies are found for every neuron."""
+    found = cheaply(lambda: verdict(by_law(neurons, (2, 1, 2, 1), 16, rows), tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_laws_at_a_point_have_no_remainders(tmp_path: Path) -> None:
+    found = verdict(by_law(1000, (2, 1, 2, 1), 16, 16, 0.0), tmp_path)
+    assert found.code == "probability-too-high"
+
+
+@pytest.mark.parametrize(
+    ("neurons", "rows"), [(1, 2), (20, 2), (20, 60), (128, 9), (600, 1), (1000, 2)]
+)
+def test_laws_that_provers_choose_are_paid_for(
+    neurons: int, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a posterior of one input and one output, which pays for least."""
+    monkeypatch.setattr(Concentration, "supported", lambda *_: Support(0.5, 1.0))
+    found = verdict(by_law(neurons, FINE, 2**14, rows), tmp_path)
+    assert found.status == ACCEPT, found
+
+
+def by_moments(
+    neurons: int, scale: float, rows: int, tails: int, components: int = 1, rank: int = 1
+) -> Forgery:
     """Shared noise, and majorants that touch 1 where tails are nearly nothing."""
     net = Net(
         (1,),
@@ -326,7 +360,7 @@ def by_moments(neurons: int, scale: float, rows: int, tails: int) -> Forgery:
         {
             "mean": np.zeros(2 * neurons),
             "std": np.full(2 * neurons, scale),
-            "factor": np.full((2 * neurons, 1), 0.1),
+            "factor": np.full((2 * neurons, rank), 0.1 / rank**0.5),
         },
     )
     each = np.ones(neurons)
@@ -335,13 +369,18 @@ def by_moments(neurons: int, scale: float, rows: int, tails: int) -> Forgery:
     one |= {"rates": np.linspace(0.1, 1, tails), "weights": np.full(tails, 1e-300)}
     one |= {name: np.ones((tails, neurons)) for name in ("slopes", "curvatures")}
     every = range(rows)
-    tensors = {f"c0.g{g}.{name}": value for g in every for name, value in one.items()}
+    parts = range(components)
+    tensors = {
+        f"c{i}.g{g}.{name}": value for i in parts for g in every for name, value in one.items()
+    }
     groups = [{"rows": [g], "terms": 96 - g % 90} for g in every]
     lower = {"probability": "0x0p0", "correlated": groups}
-    evidence = {"components": [{"weight": "0x1p0", "lower": lower, "upper": None}]}
+    weight = 1.0 / components
+    each_part = {"weight": weight.hex(), "lower": lower, "upper": None}
+    evidence = {"components": [each_part] * components}
     return asked(
         net,
-        Posterior((1.0,), (own,), False),
+        Posterior((weight,) * components, (own,) * components, components > 1),
         "concentration",
         np.ones((rows, 1)),
         evidence=evidence,
@@ -363,4 +402,17 @@ def test_boxes_and_nodes_of_moments_are_walked_in_parts(
 def test_groups_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
     """Each inverts the covariance of all neurons."""
     found = cheaply(lambda: verdict(by_moments(128, 1.0, 100, 0), tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_nodes_of_moments_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
+    """Of every component its own: wide pre-activations need 49,000."""
+    assert verdict(by_moments(128, 1.0, 1, 0, components=8), tmp_path).status == ACCEPT
+    found = cheaply(lambda: verdict(by_moments(128, 160.0, 1, 0, components=8), tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_shared_noise_is_no_more_than_its_files_pay_for(tmp_path: Path) -> None:
+    """Each group multiplies all of it."""
+    found = cheaply(lambda: verdict(by_moments(4, 1.0, 1000, 0, rank=20_000), tmp_path))
     assert (found.status, found.code) == (ERROR, "too-large")

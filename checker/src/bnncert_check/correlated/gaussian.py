@@ -20,6 +20,7 @@ from bnncert_check.verdict import CannotCheck
 from bnncert_check.weighted import Dense
 
 MOST = 128  # neurons
+FARTHEST = 2.0**60  # deviations, where they are no number or beyond it
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,17 @@ def at_point(form: Form, x: Array) -> Hidden:
     std = [_deviation(covariance[k, k]) for k in range(hidden.outputs)]
     mean = _forms(hidden.matrix(posterior.fields["mean"]), at)
     return Hidden(form, mean, std, along, _correlation(covariance, std))
+
+
+def largest_deviation(form: Form, x: Array) -> float:
+    """Of pre-activations at a point, about: what is paid for by it is computed later."""
+    at, posterior = np.append(x, 1.0), form.posterior
+    factors = posterior.factors(form.hidden)
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = at**2 @ form.hidden.matrix(posterior.fields["std"]) ** 2
+        for factor in [] if factors is None else factors:
+            variance = variance + (at @ factor) ** 2
+        return float(np.fmin(np.sqrt(variance.max()), FARTHEST))
 
 
 def joint(hidden: Hidden, row: Array) -> Joint:

@@ -28,6 +28,8 @@ from bnncert_check.verdict import CannotCheck
 REACH = 12  # of nodes
 STRIP, DIGITS = 0.5, 45.0  # the widest strip, and 2πA/h
 MOST_NODES, PART = 2**15, 2**9  # to a side, and at once
+COLUMNS = 98  # of tables: as many as any sum has
+NODE, BESIDE = 8, 4  # steps of a neuron at a node; neurons that a node takes beside its own
 BEYOND = 2.0**-48  # of a moment: what nodes beyond REACH may add
 EXP = 2.0**-45  # of tanh: what its exponential may be off by
 
@@ -63,13 +65,23 @@ def activated(own: Hidden | Joint, z: Array) -> tuple[Array, Array]:
     return t, off + 8 * UNIT * most + EXP
 
 
+def spacing(largest: float) -> tuple[float, float]:
+    """A and h, by the largest deviation."""
+    strip = min(math.pi / (4 * largest), STRIP) * (1 - 2.0**-40) if largest > 0 else STRIP
+    widest = 2 * math.pi * strip / DIGITS
+    if widest * MOST_NODES < REACH:
+        raise CannotCheck("too-large", "pre-activations of such deviations need too many nodes")
+    return strip, 2.0 ** math.floor(math.log2(widest))
+
+
+def node_steps(largest: float, width: int) -> int:
+    """What sums of so many neurons take, about, beside tables that are made once."""
+    return 2 * NODE * (width + BESIDE) * (int(REACH / spacing(largest)[1]) + 1)
+
+
 def hermite(own: Hidden | Joint, count: int) -> Hermite:
     """The sums' terms are added in parts, each by a product of matrices."""
-    largest = max(float(s.upper()) for s in own.std)
-    strip = min(math.pi / (4 * largest), STRIP) * (1 - 2.0**-40) if largest > 0 else STRIP
-    step = 2.0 ** math.floor(math.log2(2 * math.pi * strip / DIGITS))
-    if REACH / step > MOST_NODES:
-        raise CannotCheck("too-large", "pre-activations of such deviations need too many nodes")
+    strip, step = spacing(max(float(s.upper()) for s in own.std))
     sums, wrongs = (np.zeros((2, len(own.mean), count)) for _ in range(2))
     sizes = np.zeros(count)
     for places, table in _nodes(step, count):
@@ -91,26 +103,28 @@ def _nodes(step: float, count: int) -> Iterator[tuple[Array, Array]]:
     """Places [P], and h He_k(z)/√k! φ(z) there [P, count]."""
     end, odd = int(REACH / step) + 1, np.where(np.arange(count) % 2, -1.0, 1.0)
     for first in range(0, end, PART):
-        table = _table(step, first, min(first + PART, end), count)
+        table = _table(step, first, min(first + PART, end))[:, :count]
         places = np.asarray(np.arange(first, first + len(table)) * step, dtype=np.float64)
         yield places, table
         beside = places > 0
         yield -places[beside], table[beside] * odd
 
 
-@lru_cache(maxsize=8)
-def _table(step: float, first: int, last: int, count: int) -> Array:
+@lru_cache(maxsize=2 * MOST_NODES // PART)
+def _table(step: float, first: int, last: int) -> Array:
+    """The tables of all steps, each half the one before it, are kept: no file has any made
+    twice."""
     with ctx.workprec(BITS):
-        roots = [arb(k).sqrt() for k in range(count + 1)]
-        return np.array([_row(arb(k) * step, step, roots, count) for k in range(first, last)])
+        roots = [arb(k).sqrt() for k in range(COLUMNS + 1)]
+        return np.array([_row(arb(k) * step, step, roots) for k in range(first, last)])
 
 
-def _row(z: arb, step: float, roots: list[arb], count: int) -> list[float]:
+def _row(z: arb, step: float, roots: list[arb]) -> list[float]:
     values = [step * (-z * z / 2).exp() / (2 * arb.pi()).sqrt()]
     values.append(z * values[0])
-    for k in range(2, count):
+    for k in range(2, COLUMNS):
         values.append((z * values[-1] - roots[k - 1] * values[-2]) / roots[k])
-    return [float(value) for value in values[:count]]
+    return [float(value) for value in values]
 
 
 def moments(own: Joint, neurons: Hermite, terms: int, center: float) -> Moments:

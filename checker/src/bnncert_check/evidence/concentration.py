@@ -204,16 +204,19 @@ def _part(
 ) -> Part:
     entry = members(value, f"component {i}", ("weight", "lower", "upper"))
     require_weight(entry["weight"], component, i)
-    asked = Asked(model, component.posterior, len(question.rows), tensors)
+    moving = bool((question.region.lower < question.region.upper).any())
+    asked = Asked(model, component.posterior, len(question.rows), tensors, moving)
     if is_correlation(entry["lower"]):
-        lower: Divided | Alone = read_correlated(entry["lower"], f"c{i}.", asked, question.rows)
+        lower: Divided | Alone = read_correlated(
+            entry["lower"], f"c{i}.", asked, question.rows, question.region.lower
+        )
     else:
         lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
     if entry["upper"] is None:
         return Part(lower, None)
     said = f"the upper bound of component {i}"
     upper = members(entry["upper"], said, ("row", "failure"), ("opposite",))
-    one = replace(asked, rows=1)
+    one = replace(asked, rows=1, moving=False)
     row = index(upper["row"], f"the row of component {i}", len(question.rows))
     failure, prefix = upper["failure"], f"c{i}.upper."
     if is_reply(failure) and "opposite" not in upper:
@@ -244,7 +247,7 @@ def _without_failures(
     upper: dict[str, Any], row: int, point: Array, prefix: str, asked: Asked, question: Question
 ) -> Refutation:
     """How often no row of a group fails, the first of them `row`."""
-    proof = read_correlated(upper["failure"], prefix, asked, question.rows, inside=True)
+    proof = read_correlated(upper["failure"], prefix, asked, question.rows, point, inside=True)
     if "opposite" in upper or proof.groups[0].rows[0] != row:
         raise CannotCheck("malformed", f"{prefix!r} speaks of other rows than its group")
     return Refutation(point, ((row, proof),))

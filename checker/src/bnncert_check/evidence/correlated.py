@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from bnncert_check.arithmetic import Array
-from bnncert_check.correlated.gaussian import require_form
+from bnncert_check.correlated.gaussian import Form, largest_deviation, require_form
 from bnncert_check.correlated.majorants import BOXES
+from bnncert_check.correlated.moments import COLUMNS, node_steps
 from bnncert_check.correlated.rows import Correlated, Group
 from bnncert_check.correlated.tails import CELLS, SLOPES, Choice, Frame
 from bnncert_check.evidence.proof import Asked
@@ -17,11 +18,12 @@ from bnncert_check.grammar import exact, index, listed, members, whole
 from bnncert_check.verdict import CannotCheck, Rejected
 
 CORRELATED = "correlated"
-TERMS = (2, 96)
+TERMS = (2, COLUMNS - 2)
 MOST_TAILS = 16
 HELD, HELD_OF_TWO = 2**4, 2**8  # numbers that are held of a cell of a neuron, and of two neurons
 # Steps of a cell of a neuron at all places of s, and of three neurons in products, about.
 CELL, PRODUCT = SLOPES // 2, 12
+NUMBER = 2**7  # steps of a weight of the last layer, for every noise that it shares
 
 
 def is_correlation(value: Any) -> bool:
@@ -29,28 +31,34 @@ def is_correlation(value: Any) -> bool:
 
 
 def read_correlated(
-    value: Any, prefix: str, asked: Asked, rows: Array, inside: bool = False
+    value: Any, prefix: str, asked: Asked, rows: Array, x: Array, inside: bool = False
 ) -> Correlated:
-    """Every number may be anything that the theorem speaks of. rows: of the question; inside: of
-    an upper bound, where one group is enough."""
+    """Every number may be anything that the theorem speaks of. rows: of the question; x: the point;
+    inside: of an upper bound, where one group is enough."""
     found = members(value, f"proof {prefix!r}", ("probability", CORRELATED))
     exact(found["probability"], f"the probability of {prefix!r}")
-    width = require_form(asked.model.network, asked.posterior).hidden.outputs
+    form = require_form(asked.model.network, asked.posterior)
+    width = form.hidden.outputs
     total = asked.tensors.size + asked.model.size
     held = width * (HELD * CELLS + HELD_OF_TWO * width)
     require_room(8 * held, total, f"the cells of {width} neurons")
     said = listed(found[CORRELATED], f"the groups of {prefix!r}", 1 if inside else None)
     groups = tuple(_group(one, f"{prefix}g{g}.", asked, rows) for g, one in enumerate(said))
-    asked.spend(sum(_steps(group) for group in groups), f"{len(groups)} groups of rows")
+    asked.spend(_steps(form, x, groups), f"{len(groups)} groups of rows")
     every = sorted(row for group in groups for row in group.rows)
     if not inside and every != list(range(len(rows))):
         raise CannotCheck("malformed", f"the groups of {prefix!r} do not have every row once")
     return Correlated(groups)
 
 
-def _steps(group: Group) -> int:
-    width, tails = len(group.frame.bound), len(group.tails)
-    return BOXES * (1 + tails) + CELL * CELLS * width * tails + PRODUCT * width**3
+def _steps(form: Form, x: Array, groups: tuple[Group, ...]) -> int:
+    """Of the nodes that all groups share, and of each its own."""
+    width, outputs = form.hidden.outputs, form.last.outputs
+    noises = int(form.posterior.fields["factor"].shape[1]) + 2  # and means and deviations
+    each = PRODUCT * width**3 + noises * (width + 1) * (width + NUMBER * outputs)
+    tails = sum(len(group.tails) for group in groups)
+    boxes = BOXES * (len(groups) + tails) + CELL * CELLS * width * tails
+    return node_steps(largest_deviation(form, x), width) + len(groups) * each + boxes
 
 
 def _group(value: Any, prefix: str, asked: Asked, rows: Array) -> Group:

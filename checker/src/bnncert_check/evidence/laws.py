@@ -42,6 +42,8 @@ MOST_DEVIATIONS = 64.0  # of a threshold
 MOST_SHARE = 2.0**20  # of Hölder's inequality, and the least is one by it
 STEEPEST = 2.0**20  # of lines: no product with them is infinite
 MOST_ALONG, LINES = 64, 2**11  # cells of ξ; steps for two lines on one of them, about
+# Steps for the proxies of a neuron's remainder, about; fewer neurons take as long as these.
+PROXIES, FEWEST = 2**15, 2**5
 ENDS_OF_ROW = 3  # laws of a row by anchors: at the anchor, and on the way to both ends
 
 
@@ -65,6 +67,9 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | Anc
     along = whole(law[ALONG], "cells along the input", 1, MOST_ALONG) if ALONG in law else 0
     sums = ENDS_OF_ROW if along else 1
     _require_effort(cells, size, (along, sums), hidden.outputs, asked)
+    # A box that a certificate proposes may be wider than a point's.
+    if THRESHOLD not in law and not along and (asked.moving or TRUNK in law):
+        _require_proxies(hidden.outputs, asked)
     table = (asked.rows, ENDS_OF_ROW, NUMBERS) if along else (asked.rows, NUMBERS)
     numbers = asked.tensors.numbers(f"{prefix}{LAW}.numbers", table).reshape(-1, NUMBERS)
     common = cells, size, tuple(_choice(row, prefix) for row in numbers)
@@ -85,6 +90,7 @@ def read_reply(value: Any, prefix: str, asked: Asked) -> ReplyLaw:
     form = require_form(asked.model, asked.posterior)
     cells, size = _lattice(law, prefix)
     _require_effort((cells[0] + ADDED, *cells[1:]), size, (0, 1), form.hidden.outputs, asked)
+    _require_proxies(form.hidden.outputs, asked)
     (numbers,) = asked.tensors.numbers(f"{prefix}{LAW}.numbers", (1, NUMBERS))
     choice = _choice(numbers, prefix)
     if not choice.rate > 0:
@@ -223,6 +229,12 @@ def _require_effort(
     steps = sums * steps + lines
     what = f"the laws of {asked.rows} rows of {neurons} neurons"
     asked.spend(asked.rows * neurons * steps, what)
+
+
+def _require_proxies(neurons: int, asked: Asked) -> None:
+    """Of every neuron and row two, found together."""
+    what = f"the remainders of {asked.rows} rows of {neurons} neurons"
+    asked.spend(asked.rows * PROXIES * max(neurons, FEWEST), what)
 
 
 def _choice(row: Array, prefix: str) -> Choice:

@@ -45,12 +45,13 @@ Divided: TypeAlias = Proof | Cut
 
 @dataclass(frozen=True)
 class Asked:
-    """What a proof is about, and where its tensors are."""
+    """What a proof is about, where its tensors are, and whether the input moves."""
 
     model: Model
     posterior: Posterior
     rows: int
     tensors: Tensors
+    moving: bool = True
 
     def spend(self, steps: int, what: str) -> None:
         """Steps that a part of the proof would take, with all that was read before it."""
