@@ -237,6 +237,9 @@ def test_one_rival_is_all_rivals_of_two_classes(tmp_path: Path) -> None:
     other.write_bytes((tmp_path / "out" / said["certificate"]).read_bytes())
     again = said | {"certificate": "copy.safetensors"}
     assert codes(tmp_path, [said, again | {"target": 1}]) == [None, "result-repeated"]
+    stripped = {"label": None, "target": None, "predicted": None}
+    assert codes(tmp_path, [said, again | stripped]) == [None, "result-repeated"]
+    assert codes(tmp_path, [said | stripped]) == [None]
     named = read_model(tmp_path / "p.safetensors").posterior_digest
     assert codes(tmp_path, [said, again | {"posterior": named}]) == [None, "result-repeated"]
 

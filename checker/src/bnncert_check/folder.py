@@ -269,6 +269,9 @@ def _check_line(
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
             _compare(line, verdict, question, model)
+            # Whatever the line's words leave out.
+            asked = ("question", line.index, line.eps, question.target, line.method)
+            _require_new(asked, seen, "another line's certificate proves the same question")
             if manifest is not None:
                 manifest.require_certificate(question)
             if line.quantity == P_SAFE:

@@ -151,8 +151,7 @@ def _upper(
     <= 0), and for another point of its own with P(both) added."""
     if isinstance(found, Replied):
         require_point(found.law.center, question)
-        row = slice(found.row, found.row + 1)
-        asked = -question.rows[row], -question.offsets[row]
+        asked = _negated(question, found.row)
         failing = reply_failure(model, posterior, question.region, asked, found.law)
         return arb(as_probability(upper_float(failing)))
     point, total = require_point(found.point, question), arb(0)
@@ -161,14 +160,17 @@ def _upper(
         none = correlated_failure(form, point.lower, *asked, found.failures[0][1], inside=True)
         return arb(as_probability(upper_float(none)))
     for number, proof in found.failures:
-        row = slice(number, number + 1)
-        rows, offsets = -question.rows[row], -question.offsets[row]
-        failing = _of_rows(proof, model, posterior, point, rows, offsets)
+        failing = _of_rows(proof, model, posterior, point, *_negated(question, number))
         total += arb(as_probability(upper_float(failing)))
         if found.other is not None:  # where the next row fails
             point = require_point(found.other[0], question)
     both = _both(found, question, model, posterior) if found.other is not None else arb(0)
     return arb(as_probability(upper_float(total - (len(found.failures) - 1) + both)))
+
+
+def _negated(question: Question, number: int) -> tuple[Array, Array]:
+    row = slice(number, number + 1)
+    return -question.rows[row], -question.offsets[row]
 
 
 def _both(found: Refutation, question: Question, model: Model, posterior: Posterior) -> arb:
