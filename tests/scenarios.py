@@ -55,6 +55,22 @@ from bnncert.posteriors.independent import Normal
 
 ACTIVATIONS: tuple[Activation, ...] = (ReLU(), LeakyReLU(), LeakyReLU(0.3), Tanh(), Sigmoid())
 PIECEWISE_LINEAR = ACTIVATIONS[:3]
+EACH: tuple[Activation, ...] = (
+    ReLU(),
+    LeakyReLU(0.1),
+    PReLU((-0.5,)),
+    Hardtanh(),
+    Tanh(),
+    Sigmoid(),
+    GELU(),
+    SiLU(),
+    Mish(),
+    Softplus(10.0),
+    ELU(2.0),
+    SELU(),
+    HardSwish(),
+    Softsign(),
+)  # one of every class
 # What random problems by seed do not hold: they stay as they are.
 CURVES: tuple[Activation, ...] = (
     GELU(),

@@ -3,12 +3,16 @@ pass."""
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
-from bnncert import Problem
+from bnncert import Concentration, Problem, Result, certify, save_posterior
 from bnncert.attack import pgd
 from bnncert.model.specification import Region
+from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import draw_many, sample_region
 
 DRAWS = 3000
@@ -34,6 +38,22 @@ def assert_below_truth(problem: Problem, lower: Tensor, seed: int) -> None:
     assert bool((excess <= 0).all()), (
         f"seed {seed}: certified {lower.tolist()}, sampled {share.tolist()}"
     )
+
+
+def accepted_around(problem: Problem, share: float, draws: int, folder: Path) -> Result:
+    """Both ends by `certify` hold the share of so many sampled networks that are safe, and the
+    checker accepts them; where nothing is proved there is no certificate."""
+    (result,) = certify(problem, Concentration(upper=True))
+    error = 4 * math.sqrt(share * (1 - share) / draws) + 4 / draws
+    assert result.lower - error <= share <= result.upper + error
+    if result.certificate is None:
+        assert (result.lower, result.upper) == (0, 1)
+        return result
+    save_posterior(folder / "p.safetensors", problem.network, problem.posterior)
+    result.certificate.write(folder / "c.safetensors")
+    verdict = check_certificate(folder / "c.safetensors", read_model(folder / "p.safetensors"))
+    assert verdict.status == ACCEPT, verdict
+    return result
 
 
 def worst_rows(problem: Problem, weights: Tensor, seed: int) -> Tensor:

@@ -67,12 +67,7 @@ def test_they_are_accepted(activation: Activation, inputs: int, tmp_path: Path) 
     """And say a little less than the checker itself finds."""
     own = Desk(tmp_path, asked(activation, inputs), upper=True)
     assert own.names[0] == "anchors"
-    verdict = own.verdict()
-    assert verdict.status == ACCEPT, verdict
-    assert verdict.claimed is not None
-    assert verdict.supported is not None
-    assert verdict.claimed[0] > 0.2
-    assert 0 <= verdict.supported[0] - verdict.claimed[0] < 1e-5
+    assert own.accepted()[0] > 0.2
 
 
 @pytest.mark.parametrize("std", [0.0, 2.0**-40, 30.0])

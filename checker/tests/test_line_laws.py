@@ -17,21 +17,12 @@ from bnncert import Problem, ball, half_space, mlp, output_interval, save_poster
 from bnncert.layers import (
     ELU,
     GELU,
-    SELU,
     Dense,
-    HardSwish,
-    Hardtanh,
-    LeakyReLU,
-    Mish,
     PReLU,
     ReLU,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Softsign,
     Tanh,
 )
-from bnncert.model.activations import ACTIVATIONS, Activation
+from bnncert.model.activations import Activation
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
@@ -39,27 +30,11 @@ from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.rows import LineLaw, failure
 from bnncert_check.region import Region
 from checking import Desk
-from scenarios import gaussian, vector
+from scenarios import EACH, gaussian, vector
 
 LOWER = "evidence/components/0/lower"
 NUMBERS, SLOPES = "tensors/c0.law.numbers", "tensors/c0.law.slopes"
-KINDS: tuple[Activation, ...] = (
-    ReLU(),
-    LeakyReLU(0.1),
-    PReLU((-0.5, 0.25, 2.0), (3,)),
-    Hardtanh(),
-    Tanh(),
-    Sigmoid(),
-    GELU(),
-    GELU("tanh"),
-    SiLU(),
-    Mish(),
-    Softplus(3.0),
-    ELU(2.0),
-    SELU(),
-    HardSwish(),
-    Softsign(),
-)
+KINDS = (*EACH, PReLU((-0.5, 0.25, 2.0), (3,)), GELU("tanh"))
 
 
 def asked(activation: Activation, eps: float, hidden: int = 3) -> Problem:
@@ -78,10 +53,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return Desk(tmp_path_factory.mktemp("lines"), asked(Tanh(), 0.05))
 
 
-def test_none_is_left_out() -> None:
-    assert {type(kind) for kind in KINDS} == set(ACTIVATIONS)
-
-
 @pytest.mark.parametrize("activation", KINDS, ids=map(str, KINDS))
 @pytest.mark.parametrize("eps", [0.0, 0.05])
 def test_lines_are_accepted(activation: Activation, eps: float, tmp_path: Path) -> None:
@@ -90,13 +61,7 @@ def test_lines_are_accepted(activation: Activation, eps: float, tmp_path: Path) 
     entry = own.header["evidence"]["components"][0]
     assert isinstance(activation, ReLU) or "threshold" in entry["lower"]["law"]
     assert entry["upper"] is None or "law" in entry["upper"]["failure"]
-    verdict = own.verdict()
-    assert verdict.status == ACCEPT, verdict
-    assert verdict.claimed is not None
-    assert verdict.supported is not None
-    assert verdict.claimed[0] > 0.3
-    assert 0 <= verdict.supported[0] - verdict.claimed[0] < 1e-5
-    assert 0 <= verdict.claimed[1] - verdict.supported[1] < 1e-5
+    assert own.accepted()[0] > 0.3
 
 
 def test_a_hundred_neurons_have_room(tmp_path: Path) -> None:

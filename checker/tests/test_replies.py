@@ -15,7 +15,7 @@ from bnncert import Network, ball, explicit_box, mlp, save_posterior
 from bnncert.layers import Dense, Tanh
 from bnncert.model.box import Box
 from bnncert.posteriors.independent import Normal
-from bnncert_check import ACCEPT, CannotCheck, read_model
+from bnncert_check import CannotCheck, read_model
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.replies import ReplyLaw, reply_failure
 from bnncert_check.region import Region as Checked
@@ -49,12 +49,7 @@ def test_replies_are_accepted(region: str, tmp_path: Path) -> None:
     """And say a little less than the checker itself finds."""
     own = Desk(tmp_path, wide_biases(REGIONS[region]))
     assert own.names[1] == "reply"
-    verdict = own.verdict()
-    assert verdict.status == ACCEPT, verdict
-    assert verdict.claimed is not None
-    assert verdict.supported is not None
-    assert verdict.claimed[1] < 0.99
-    assert 0 <= verdict.claimed[1] - verdict.supported[1] < 1e-5
+    assert own.accepted()[1] < 0.99
 
 
 def hexes(*numbers: float) -> list[str]:

@@ -3,7 +3,6 @@ proved is accepted."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,29 +19,20 @@ from bnncert.correlated.setting import setting
 from bnncert.layers import Dense, Tanh
 from bnncert.model.specification import half_space
 from bnncert.posteriors import LowRankNormal, Mixture
-from bnncert_check import ACCEPT, check_certificate, read_model
+from bnncert_check import read_model
 from bnncert_check.correlated.gaussian import at_point, joint, require_form
 from bnncert_check.correlated.moments import hermite, moments
 from correlated_networks import DRAWS, random_correlated
 from scenarios import gaussian, vector
+from truth import accepted_around
 
 
 def assert_around(seeds: Iterable[int], folder: Path) -> tuple[int, int]:
     """How many lower and upper bounds are of this kind."""
     lower = upper = 0
     for seed in seeds:
-        problem, posterior, share = random_correlated(seed)
-        save_posterior(folder / "p.safetensors", problem.network, posterior)
-        result = certify(problem, Concentration(upper=True))[0]
-        error = 4 * math.sqrt(share * (1 - share) / DRAWS) + 4 / DRAWS
-        assert result.lower <= share + error, seed
-        assert result.upper >= share - error, seed
-        if result.certificate is None:
-            assert (result.lower, result.upper) == (0, 1)
-            continue
-        result.certificate.write(folder / "c.safetensors")
-        verdict = check_certificate(folder / "c.safetensors", read_model(folder / "p.safetensors"))
-        assert verdict.status == ACCEPT, (seed, verdict)
+        problem, _, share = random_correlated(seed)
+        result = accepted_around(problem, share, DRAWS, folder)
         lower += result.lower_by == "correlated"
         upper += result.upper_by == "correlated"
     return lower, upper

@@ -17,51 +17,31 @@ from bnncert.laws.lines import line_corners, lines
 from bnncert.laws.proof import prove_laws
 from bnncert.laws.upper import moments, refute_by_laws, worthwhile
 from bnncert.layers import (
-    ELU,
     GELU,
-    SELU,
     Dense,
     Flatten,
-    HardSwish,
     Hardtanh,
-    LeakyReLU,
     Mish,
     PReLU,
     ReLU,
     Reshape,
-    Sigmoid,
-    SiLU,
     Softplus,
-    Softsign,
     Tanh,
 )
 from bnncert.model.activations import ACTIVATIONS, Activation
 from bnncert.model.network import Network
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
-from scenarios import gaussian, uniform, vector
+from scenarios import EACH, gaussian, uniform, vector
 from truth import DRAWS, robust_share
 
 KINDS: tuple[Activation, ...] = (
-    ReLU(),
-    LeakyReLU(0.1),
+    *EACH,
     PReLU((0.25,)),
-    PReLU((-0.5,)),
     PReLU((2.0,)),
-    Hardtanh(),
     Hardtanh(0, 6),
-    Tanh(),
-    Sigmoid(),
-    GELU(),
     GELU("tanh"),
-    SiLU(),
-    Mish(),
     Softplus(),
-    Softplus(10.0),
-    ELU(2.0),
-    SELU(),
-    HardSwish(),
-    Softsign(),
 )
 NAMES = [str(kind) for kind in KINDS]
 
