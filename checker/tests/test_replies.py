@@ -15,7 +15,8 @@ from bnncert import Network, ball, explicit_box, mlp, save_posterior
 from bnncert.layers import Dense, Tanh
 from bnncert.model.box import Box
 from bnncert.posteriors.independent import Normal
-from bnncert_check import CannotCheck, read_model
+from bnncert_check import ACCEPT, CannotCheck, read_model
+from bnncert_check.evidence import laws
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.replies import ReplyLaw, reply_failure
 from bnncert_check.region import Region as Checked
@@ -50,6 +51,15 @@ def test_replies_are_accepted(region: str, tmp_path: Path) -> None:
     own = Desk(tmp_path, wide_biases(REGIONS[region]))
     assert own.names[1] == "reply"
     assert own.accepted()[1] < 0.99
+
+
+def test_remainders_of_replies_are_paid_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of the law from below are."""
+    paid: list[Any] = []
+    monkeypatch.setattr(laws, "_require_proxies", lambda *given: paid.append(given))
+    assert desk.names == ("laws", "reply")
+    assert desk.verdict().status == ACCEPT
+    assert len(paid) == 2
 
 
 def hexes(*numbers: float) -> list[str]:
