@@ -129,7 +129,7 @@ def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, 
         said[TRUNK] = True
         ends = zip((LOWER, UPPER), found.trunk, strict=True)
         tensors |= {f"{prefix}{LAW}.{name}": end.clone() for name, end in ends}
-    stated = {PROBABILITY: found.bound.hex(), LAW: said}
+    stated: dict[str, Any] = {PROBABILITY: found.bound.hex(), LAW: said}
     if found.together:
         stated[TOGETHER] = write_point_laws(found.together, f"{prefix}t", tensors)
     return stated

@@ -1,1 +1,1 @@
-"""Joint laws of output rows at a point, by Fourier series: how often each fails, and two together."""
+"""Joint laws of rows at a point, by Fourier series: how often one fails, and two together."""

@@ -107,7 +107,8 @@ def window(
     center = mean + side * TURN * eta
     tilts = torch.tensor(TILTS, dtype=known.mass.dtype) / std
     below, above = (
-        _log_moments(own, known, row, sign * tilts.to(known.mass), eta, side).cpu() for sign in (1, -1)
+        _log_moments(own, known, row, sign * tilts.to(known.mass), eta, side).cpu()
+        for sign in (1, -1)
     )
     beyond = 2 * OUTSIDE * len(own.mean)
     for reach in REACHES:
@@ -202,7 +203,7 @@ def _decay(known: Cells, variance: Tensor, shift: float, own: Window) -> _Decay:
     on_cells = known.squared * variance.unsqueeze(-1) / 2
     logs: list[Tensor] = []
     at = torch.tensor(LADDER, dtype=torch.float64)
-    for part in at.split(STEPS):
+    for part in torch.split(at, STEPS):
         squared = (2 * math.pi / own.period * part) ** 2
         falling = (-squared.to(on_cells)[:, None, None] * on_cells).exp()
         logs.append(known.expected(falling).log().sum(-1).cpu() - squared * shift / 2)
@@ -282,10 +283,10 @@ def _series(
     beta = own.beta[list(rows)] + turns
     total = weight * torch.exp(1j * (beta @ s) - torch.einsum("ia,ij,ja->a", s, shifts, s) / 2)
     v, heavy = own.v[list(rows)], float(weight.abs().sum())
-    least, off = DROPPED / len(total), heavy * own.off
+    least, off = DROPPED / len(total), 0.0
     # First those that vary most.
     order = (moments(known)[1] * (v**2).sum(0)).argsort(descending=True)
-    for part in order.split(TOGETHER):
+    for part in torch.split(order, TOGETHER):
         alive = total.abs() > least
         off += float(total[~alive].abs().sum())
         total, s = total[alive], s[:, alive]
@@ -296,7 +297,8 @@ def _series(
         if found is None:
             return None
         nodes, missed = found
-        off += heavy * (missed + 2 * OUTSIDE * len(part))
+        moved = float((linear + squared.sqrt()) @ own.moved[part])
+        off += heavy * (missed + moved + 2 * OUTSIDE * len(part))
         total = total * _characteristic(nodes, s, v[:, part], variances[..., part])
     value = float(total.real.sum())
     return (value, off) if math.isfinite(value) else None

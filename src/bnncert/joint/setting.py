@@ -8,10 +8,8 @@ all neurons independent; the v_ik of one neuron k are jointly Gaussian over rows
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from bnncert.laws.head import Head
@@ -21,8 +19,10 @@ from bnncert.model.activations import Activation, PReLU, Sigmoid, Tanh
 @dataclass(frozen=True, eq=False)
 class Setting:
     """activation: f. mean, std [n]: m and τ. v [R, n] and beta [R]: means. rows [R, O], and
-    variances of the output's parameters, out [n, O] and shift [O]: of these covariances are made. off: what all
-    characteristic functions may be off by, as x is known in a box alone."""
+    variances of the output's parameters, out [n, O] and shift [O]: of these covariances are made.
+    moved [n]: by how much f may differ from what it is here, in the mean, as x is known in a box
+    alone.
+    """
 
     activation: Activation
     mean: Tensor
@@ -32,7 +32,7 @@ class Setting:
     rows: Tensor
     out: Tensor
     shift: Tensor
-    off: float = 0.0
+    moved: Tensor
 
     def part(self, chosen: Tensor) -> Setting:
         """Of some neurons."""
@@ -47,6 +47,7 @@ class Setting:
             std=self.std[chosen],
             v=self.v[:, chosen],
             out=self.out[chosen],
+            moved=self.moved[chosen],
         )
 
     def covariances(self, of: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -61,29 +62,22 @@ def applies(activation: Activation) -> bool:
     return activation.traits.pieces is not None or isinstance(activation, Tanh | Sigmoid)
 
 
-def setting(
-    net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor
-) -> Setting:
+def setting(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Setting:
     """Where the hidden layer reads a point between lower and upper [J], which are equal or nearly
     so; rows [R, O] and offsets [R]."""
     x, radius = (lower + upper) / 2, (upper - lower) / 2
     squares = net.weight_std**2
-    variance = x**2 @ squares + net.bias_std**2
-    std = variance.sqrt()
-    # Two normal laws differ by no more, in total variation.
-    moved = radius @ net.weight.abs() / (std * math.sqrt(2 * math.pi))
-    stretched = (2 * x.abs() * radius + radius**2) @ squares / variance
-    off = 2 * float((moved + stretched).sum()) if bool(radius.any()) else 0.0
+    far = radius @ net.weight.abs() + (radius**2 @ squares).sqrt()
     return Setting(
         net.activation,
         x @ net.weight + net.bias,
-        std,
+        (x**2 @ squares + net.bias_std**2).sqrt(),
         rows @ net.out.mT,
         rows @ net.shift + offsets,
         rows,
         net.out_std**2,
         net.shift_std**2,
-        off,
+        net.activation.traits.steepest * far,
     )
 
 
@@ -93,4 +87,3 @@ def spread(own: Setting, activated: Tensor, mass: Tensor) -> tuple[Tensor, Tenso
     variance = own.v**2 @ (second - first**2).clamp_min(0)
     variance = variance + own.rows**2 @ (own.out.mT @ second + own.shift)
     return own.v @ first + own.beta, variance.sqrt()
-
