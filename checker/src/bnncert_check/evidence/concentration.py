@@ -22,10 +22,19 @@ from bnncert_check.deep.rows import Deep, deep_failure
 from bnncert_check.deep.rows import laws as deep_laws
 from bnncert_check.evidence.correlated import is_correlation, read_correlated
 from bnncert_check.evidence.deep import read_deep
+from bnncert_check.evidence.joint import (
+    TOGETHER,
+    is_beside,
+    is_joint,
+    read_joint,
+    read_together,
+)
 from bnncert_check.evidence.laws import is_law, is_reply, read_fall, read_law, read_reply
 from bnncert_check.evidence.networks import require_point
 from bnncert_check.evidence.proof import Asked, Cut, Divided, read_divided, read_probability
 from bnncert_check.grammar import Tensors, exact, index, listed, members
+from bnncert_check.joint import rows as joint
+from bnncert_check.joint.rows import Pairs, Rows, Together
 from bnncert_check.laws import anchored
 from bnncert_check.laws import rows as laws
 from bnncert_check.laws.anchored import AnchorLaw, Fall
@@ -40,7 +49,7 @@ from bnncert_check.verdict import CannotCheck, Rejected, Support
 WHAT = "concentration"
 Found = TypeVar("Found")
 Law: TypeAlias = SharedLaw | LineLaw | AnchorLaw
-Alone: TypeAlias = Law | Deep | Correlated  # what speaks of the whole region
+Alone: TypeAlias = Law | Deep | Correlated | Together  # what speaks of the whole region
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,18 @@ class Replied:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A law of every row on the region, and pairs of rows that fail together at points of it."""
+
+    law: Law
+    together: Pairs
+
+
+@dataclass(frozen=True)
 class Part:
     """What is shown of one component."""
 
-    lower: Divided | Alone
+    lower: Divided | Alone | Beside
     upper: Refutation | Replied | None
 
 
@@ -94,7 +111,7 @@ class Concentration:
 
 
 def _failure(
-    found: Divided | Alone,
+    found: Divided | Alone | Beside,
     question: Question,
     region: Region,
     model: Model,
@@ -107,11 +124,30 @@ def _failure(
     """
     if region.is_empty:
         return arb(0)
+    if isinstance(found, Beside):
+        return _less_pairs(found, question, model, posterior)
     if not isinstance(found, Cut):
         return _of_rows(found, model, posterior, region, question.rows, question.offsets)
     below, above = _halves(found, region)
     first = _failure(found.below, question, below, model, posterior)
     return first + _failure(found.above, question, above, model, posterior)
+
+
+def _less_pairs(found: Beside, question: Question, model: Model, posterior: Posterior) -> arb:
+    """P(some row fails somewhere) is at most the sum over rows less, over pairs that are a forest,
+    P(both fail somewhere), and these fail where both do at a point. What rows share in laws is
+    charged once more for every pair."""
+    law, pairs, asked = found.law, found.together.pairs, (question.rows, question.offsets)
+    about = model, posterior, question.region, *asked
+    if isinstance(law, AnchorLaw):
+        total = anchored.failure(*about, law)  # where nothing is shared
+    else:
+        total = laws.failure(*about, law, len(pairs))
+    rows = Rows(model, posterior, *asked)
+    for pair, point in pairs:
+        at = require_point(point, question)
+        total -= joint.both_fail(rows, found.together.panels, pair, at)
+    return total
 
 
 def _of_rows(
@@ -133,6 +169,8 @@ def _of_rows(
     if isinstance(found, Correlated):
         form = require_form(model.network, posterior)
         return correlated_failure(form, region.lower, rows, offsets, found, inside=False)
+    if isinstance(found, Together):
+        return joint.failure(Rows(model, posterior, rows, offsets), region, found)
     return deep_failure(deep_laws(model.network, posterior, region.lower), rows, offsets, found)
 
 
@@ -158,6 +196,10 @@ def _upper(
     if isinstance(found.failures[0][1], Correlated):
         form, asked = require_form(model.network, posterior), (question.rows, question.offsets)
         none = correlated_failure(form, point.lower, *asked, found.failures[0][1], inside=True)
+        return arb(as_probability(upper_float(none)))
+    if isinstance(found.failures[0][1], Together):
+        every = Rows(model, posterior, question.rows, question.offsets)
+        none = joint.none_fails(every, point, found.failures[0][1])
         return arb(as_probability(upper_float(none)))
     for number, proof in found.failures:
         failing = _of_rows(proof, model, posterior, point, *_negated(question, number))
@@ -206,12 +248,7 @@ def _part(
     require_weight(entry["weight"], component, i)
     moving = bool((question.region.lower < question.region.upper).any())
     asked = Asked(model, component.posterior, len(question.rows), tensors, moving)
-    if is_correlation(entry["lower"]):
-        lower: Divided | Alone = read_correlated(
-            entry["lower"], f"c{i}.", asked, question.rows, question.region.lower
-        )
-    else:
-        lower = _read(entry["lower"], f"c{i}.", asked, read_divided)
+    lower = _lower(entry["lower"], f"c{i}.", asked, question)
     if entry["upper"] is None:
         return Part(lower, None)
     said = f"the upper bound of component {i}"
@@ -223,7 +260,7 @@ def _part(
         # Not beside the opposite row, for which inputs would be moved another way.
         return Part(lower, Replied(row, read_reply(failure, prefix, one)))
     point = tensors.numbers(f"c{i}.point", model.input_shape).reshape(-1)
-    if is_correlation(failure):
+    if is_correlation(failure) or is_joint(failure):
         return Part(lower, _without_failures(upper, row, point, prefix, asked, question))
     proof = _read(failure, prefix, one, read_probability)
     if "opposite" not in upper:
@@ -243,12 +280,30 @@ def _part(
     return Part(lower, Refutation(point, failures, (elsewhere, both)))
 
 
+def _lower(value: Any, prefix: str, asked: Asked, question: Question) -> Divided | Alone | Beside:
+    if is_correlation(value):
+        return read_correlated(value, prefix, asked, question.rows, question.region.lower)
+    if is_joint(value):
+        return read_joint(value, prefix, asked, question)
+    if is_law(value) and is_beside(value):
+        own = {name: part for name, part in value.items() if name != TOGETHER}
+        law = read_law(own, prefix, asked)
+        return Beside(law, read_together(value[TOGETHER], prefix, asked))
+    return _read(value, prefix, asked, read_divided)
+
+
 def _without_failures(
     upper: dict[str, Any], row: int, point: Array, prefix: str, asked: Asked, question: Question
 ) -> Refutation:
-    """How often no row of a group fails, the first of them `row`."""
-    proof = read_correlated(upper["failure"], prefix, asked, question.rows, point, inside=True)
-    if "opposite" in upper or proof.groups[0].rows[0] != row:
+    """How often no row of some fails, the first of them `row`."""
+    proof: Correlated | Together
+    if is_joint(upper["failure"]):
+        proof = read_joint(upper["failure"], prefix, asked, question, inside=True)
+        first = proof.singles[0].rows[0]
+    else:
+        proof = read_correlated(upper["failure"], prefix, asked, question.rows, point, inside=True)
+        first = proof.groups[0].rows[0]
+    if "opposite" in upper or first != row:
         raise CannotCheck("malformed", f"{prefix!r} speaks of other rows than its group")
     return Refutation(point, ((row, proof),))
 

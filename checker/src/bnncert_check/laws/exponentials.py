@@ -15,7 +15,8 @@ from bnncert_check.arithmetic import BITS, Array, up
 from bnncert_check.tails import normal_tails_down, normal_tails_up
 
 LEAST, MOST = -700, 700  # exponents of the table
-PARTS = 1024
+STAGES = 10
+PARTS = 2**STAGES
 RELATIVE = 2.0**-48  # error of exp
 DENSITY = 2.0**-46  # of the density, whose exponent is rounded too
 ROOT = 0.3989422804014327  # 1/√(2π)
@@ -25,6 +26,12 @@ def exp_up(x: Array) -> Array:
     """e^x from above; below the table by its first value, infinite beyond its last and for NaN."""
     inside = np.clip(np.nan_to_num(x, nan=MOST), LEAST, MOST)
     return np.where(x <= MOST, up(_exp(inside) * (1 + RELATIVE)), np.inf)
+
+
+def exponential(x: Array) -> Array:
+    """e^x with a relative error of at most RELATIVE; beyond the table by its first and last
+    values."""
+    return _exp(np.clip(x, LEAST, MOST))
 
 
 def log_up(x: Array) -> Array:
@@ -46,10 +53,10 @@ def signed_tails_up(z: Array) -> Array:
 
 def _exp(x: Array) -> Array:
     steps = np.rint(x * PARTS)
-    whole = np.floor_divide(steps, PARTS)
     d = x - steps / PARTS
+    places = steps.astype(np.int64)
     wholes, parts = _table()
-    found = wholes[whole.astype(np.int64) - LEAST] * parts[(steps - whole * PARTS).astype(np.int64)]
+    found = wholes[(places >> STAGES) - LEAST] * parts[places & (PARTS - 1)]
     return np.asarray(found * (1 + d * (1 + d / 2 * (1 + d / 3 * (1 + d / 4)))))
 
 

@@ -151,18 +151,25 @@ def require_relu(activation: Activation) -> None:
 
 
 def failure(
-    model: Model, posterior: Posterior, region: Region, rows: Array, offsets: Array, law: Law
+    model: Model,
+    posterior: Posterior,
+    region: Region,
+    rows: Array,
+    offsets: Array,
+    law: Law,
+    pairs: int = 0,
 ) -> arb:
-    """P(some row <= 0 somewhere on the region's bounding box), from above."""
+    """P(some row <= 0 somewhere on the region's bounding box), from above, where the chances of so
+    many pairs of rows are taken off: what all rows share is charged once more for each."""
     form = require_form(model, posterior)
     box = read_box(model, posterior, region, form, law)
     own = margins(form, posterior, box, rows, offsets)
-    beyond = 2 * arb(outside()) * len(own.mean) * (1 + len(rows))
+    beyond = 2 * arb(outside()) * len(own.mean) * (1 + pairs + len(rows))
     center, width = (box.lower + box.upper) / 2, box.upper - box.lower
     require_scale(posterior, (center, width, rows), (offsets,))
     if isinstance(law, SharedLaw):
         return beyond + _by_references(own, form.activation, law, box.upper > box.lower)
-    return beyond + _by_lines(own, form.activation, law)
+    return beyond + _by_lines(own, form.activation, law, 1 + pairs)
 
 
 def _by_references(
@@ -177,11 +184,12 @@ def _by_references(
     return sum(each, arb(0))
 
 
-def _by_lines(own: Margins, activation: Activation, law: LineLaw) -> arb:
-    """No ζ_i is above R_i but for a chance of Q(t) each."""
+def _by_lines(own: Margins, activation: Activation, law: LineLaw, charged: int) -> arb:
+    """No ζ_i is above R_i but for a chance of Q(t) each, which is charged so many times."""
     edges = activation.edges
     found = lines(activation, own, grid_of(own.row(0), law.cells, edges), law.slopes, law.threshold)
     total = normal_tail(arb(law.threshold)) * len(own.mean) if len(own.radius) else arb(0)
+    total *= charged
     for r, choice in enumerate(law.choices):
         row = own.row(r)
         at = grid_of(row, law.cells, edges)
