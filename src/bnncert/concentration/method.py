@@ -18,9 +18,12 @@ from bnncert.deep.search import improve
 from bnncert.errors import InputError
 from bnncert.evidence.concentration import Component, Proved, Refutation
 from bnncert.evidence.concentration import Concentration as Evidence
+from bnncert.evidence.joint import Joint
+from bnncert.evidence.laws import Law
+from bnncert.joint import search as joint
 from bnncert.laws.head import has_form, read_of
 from bnncert.laws.proof import prove_laws
-from bnncert.laws.upper import refute_by_laws, worthwhile
+from bnncert.laws.upper import refute_by_laws, worst_points, worthwhile
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome
@@ -184,13 +187,15 @@ class Concentration:
         better = list(found)
         if left:
             part = problem[torch.tensor(left, device=problem.specification.rows.device)]
-            for i, law in zip(left, prove_laws(part, posterior), strict=True):
+            for i, law in zip(left, _laws(part, posterior), strict=True):
                 one = found[i]
                 proof = law if law.bound > one.proof.bound + SETTLED else one.proof
                 better[i] = replace(one, proof=proof, calls=one.calls + 1)
         if not self.upper:
             return better
-        refutations = refute_by_laws(problem, posterior)
+        worst = worst_points(problem, posterior)
+        at_points = joint.refute(problem, posterior, {i: one.point for i, one in worst.items()})
+        refutations = refute_by_laws(problem, posterior, worst, at_points)
         return [
             replace(one, refutation=_lower(one.refutation, other))
             for one, other in zip(better, refutations, strict=True)
@@ -273,6 +278,23 @@ class _Found:
     refutation: Refutation | None
     calls: int = 1
     interrupted: bool = False
+
+
+def _laws(problem: Problem, posterior: Normal) -> list[Law | Joint]:
+    """At points joint laws where they speak of the activation; else laws of the rows alone, and
+    what two of them share."""
+    box = problem.specification.region.box
+    points = (box.lower == box.upper).flatten(1).all(1)
+    found: dict[int, Law | Joint | None] = {}
+    if bool(points.any()):
+        at = points.nonzero().squeeze(-1)
+        found |= zip(at.tolist(), joint.prove(problem[at], posterior), strict=True)
+    left = [i for i in range(len(problem)) if found.get(i) is None]
+    if left:
+        part = problem[torch.tensor(left, device=points.device)]
+        laws = joint.share(part, posterior, prove_laws(part, posterior))
+        found |= zip(left, laws, strict=True)
+    return [one for i in range(len(problem)) if (one := found[i]) is not None]
 
 
 def _is_broken(refutation: Refutation | None) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bnncert.evidence.correlated import CORRELATED, Correlated, read_correlated, write_correlated
 from bnncert.evidence.deep import DEEP, Deep, read_deep, write_deep
+from bnncert.evidence.joint import JOINT, Joint, read_joint, write_joint
 from bnncert.evidence.laws import (
     LAW,
     AnchorLaw,
@@ -111,7 +112,7 @@ class Proof:
     affine: bool = False
 
 
-Proved: TypeAlias = Proof | Law | Deep | Correlated
+Proved: TypeAlias = Proof | Law | Joint | Deep | Correlated
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +171,11 @@ def _name(proof: Proved) -> str:
         return "moments"
     if isinstance(proof, Correlated):
         return "correlated"
-    if isinstance(proof, AnchorLaw):
-        return "anchors"
+    if isinstance(proof, Joint):
+        return "joint"
     if isinstance(proof, Law):
-        return {LineLaw: "lines", ReplyLaw: "reply"}.get(type(proof), "laws")
+        named = {AnchorLaw: "anchors", LineLaw: "lines", ReplyLaw: "reply"}
+        return named.get(type(proof), "laws") + ("+pairs" if proof.together else "")
     return "splits" if proof.trees or proof.cut is not None else "linear"
 
 
@@ -233,6 +235,8 @@ def counted(other: Opposite) -> float:
 def _write_proof(proof: Proved, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     if isinstance(proof, Correlated):
         return write_correlated(proof, prefix, tensors)
+    if isinstance(proof, Joint):
+        return write_joint(proof, prefix, tensors)
     if isinstance(proof, Deep):
         return write_deep(proof, prefix, tensors)
     if isinstance(proof, Law):
@@ -243,6 +247,8 @@ def _write_proof(proof: Proved, prefix: str, tensors: dict[str, Tensor]) -> dict
 def _read_proof(value: Any, prefix: str, tensors: Tensors) -> Proved:
     if CORRELATED in value:
         return read_correlated(value, prefix, tensors)
+    if JOINT in value:
+        return read_joint(value, prefix, tensors)
     if DEEP in value:
         return read_deep(value, prefix, tensors)
     return (read_law if LAW in value else _read_divided)(value, prefix, tensors)

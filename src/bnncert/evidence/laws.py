@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bnncert.evidence.joint import TOGETHER, PointLaw, read_point_laws, write_point_laws
 from bnncert.evidence.written import Tensors
 
 LAW, CELLS, SIZE = "law", "cells", "size"
@@ -27,7 +28,8 @@ class Law:
 
     cells: of z, parts of each, of v, parts of each. size: of the lattice. numbers [R, 6]: step,
     low, rate, curb, noise and tilt of every row. trunk: the ends [J] of a box that holds what the
-    hidden layer reads, where certain layers are before it.
+    hidden layer reads, where certain layers are before it. together: of pairs of rows that are a
+    forest, how often both fail at a point, which counts once.
     """
 
     bound: float
@@ -35,6 +37,7 @@ class Law:
     size: int
     numbers: Tensor
     trunk: tuple[Tensor, Tensor] | None = field(default=None, kw_only=True)
+    together: tuple[PointLaw, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +129,17 @@ def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, 
         said[TRUNK] = True
         ends = zip((LOWER, UPPER), found.trunk, strict=True)
         tensors |= {f"{prefix}{LAW}.{name}": end.clone() for name, end in ends}
-    return {PROBABILITY: found.bound.hex(), LAW: said}
+    stated: dict[str, Any] = {PROBABILITY: found.bound.hex(), LAW: said}
+    if found.together:
+        stated[TOGETHER] = write_point_laws(found.together, f"{prefix}t", tensors)
+    return stated
 
 
 def read_law(value: Any, prefix: str, tensors: Tensors) -> Law:
     found = _read_rows(value, prefix, tensors)
+    if TOGETHER in value:
+        together = read_point_laws(value[TOGETHER], f"{prefix}t", tensors)
+        found = replace(found, together=together)
     if TRUNK not in value[LAW]:
         return found
     lower, upper = (tensors[f"{prefix}{LAW}.{name}"] for name in (LOWER, UPPER))

@@ -153,12 +153,13 @@ def _by_lines(net: Head, own: Margins, scaled: Tensor) -> list[Law]:
 
 
 def _bounds(own: Margins, failures: Tensor, extra: list[float]) -> list[float]:
-    """Failures of all rows, what is beyond the cells, and more."""
+    """By failures of all rows, what is beyond the cells, and more; perhaps below 0, where rows that
+    fail together were counted twice."""
     rows, neurons = own.v.shape[1:]
     beyond = 2 * OUTSIDE * neurons * (1 + rows) * (1 + SPARE)
     sums = (math.fsum(one) for one in failures.tolist())
     return [
-        max(0.0, 1 - (failing + beyond + more) * (1 + SPARE))
+        1 - (failing + beyond + more) * (1 + SPARE)
         for failing, more in zip(sums, extra, strict=True)
     ]
 

@@ -100,39 +100,48 @@ def _slope(activation: Activation, z: Tensor) -> Tensor:
     return found
 
 
-def refute_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | None]:
-    """For every input an upper bound at the worst point found; None where no row fails there."""
-    net, spec = head(problem.network, posterior), problem.specification
-    read = partial(read_at, problem.network, posterior)
+def worst_points(problem: Problem, posterior: Normal) -> dict[int, Worst]:
+    """Of the inputs of which a row seems to fail at some point, where it does so most."""
+    net = head(problem.network, posterior)
+    read, spec = partial(read_at, problem.network, posterior), problem.specification
     each = 8 * 8 * ROWS * sum(math.prod(shape) for shape in problem.network.shapes)
     parts = in_batches(
         lambda part: _worst(net, read, spec[part]), len(problem), each, spec.rows.device
     )
-    found: list[Refutation | None] = [None] * len(problem)
-    worth = {i: one for i, one in enumerate(chain.from_iterable(parts)) if one.chance > WORTH}
-    first = _failing(problem, posterior, {i: (one, one.row) for i, one in worth.items()})
-    others = {i: (one, one.other) for i, one in worth.items() if one.other is not None}
+    found = enumerate(chain.from_iterable(parts))
+    return {i: one for i, one in found if one.chance > WORTH}
+
+
+def refute_by_laws(
+    problem: Problem, posterior: Normal, worst: dict[int, Worst], known: dict[int, Refutation]
+) -> list[Refutation | None]:
+    """For every input an upper bound at the worst point found, beside what is known there, or by
+    more than one point; None where no row fails."""
+    left = {i: one for i, one in worst.items() if i not in known}
+    first = _failing(problem, posterior, {i: (one, one.row) for i, one in left.items()})
+    others = {i: (one, one.other) for i, one in left.items() if one.other is not None}
     second = _failing(problem, posterior, others)
-    for i, one in worth.items():
-        at_one = _refutation(one, first[i], second.get(i))
-        apart = _apart(problem[i : i + 1], posterior, one, read)
-        known = [refutation for refutation in (at_one, apart) if refutation is not None]
-        found[i] = min(known, key=lambda refutation: refutation.upper, default=None)
-    return [_better(one, problem, posterior, spec[i : i + 1]) for i, one in enumerate(found)]
+    at_one = {i: _refutation(one, first[i], second.get(i)) for i, one in left.items()}
+    found: list[Refutation | None] = []
+    for i in range(len(problem)):
+        own = problem[i : i + 1]
+        each = [known.get(i, at_one.get(i)), _replied(own, posterior)]
+        if i in worst:
+            each.append(_apart(own, posterior, worst[i]))
+        refutations = [one for one in each if one is not None]
+        found.append(min(refutations, key=lambda one: one.upper, default=None))
+    return found
 
 
-def _better(
-    found: Refutation | None, problem: Problem, posterior: Normal, spec: Specification
-) -> Refutation | None:
-    """That, or what a reply to the weights gives where all inputs' corners are in the region."""
-    if not can_reply(problem, spec):
-        return found
-    reply = refute_by_reply(problem.network, posterior, spec, ROWS)
-    return min((one for one in (found, reply) if one), key=lambda one: one.upper, default=None)
+def _replied(problem: Problem, posterior: Normal) -> Refutation | None:
+    """By a reply to the weights, where all inputs' corners are in the region."""
+    if not can_reply(problem, problem.specification):
+        return None
+    return refute_by_reply(problem.network, posterior, problem.specification, ROWS)
 
 
 @dataclass(frozen=True, eq=False)
-class _Worst:
+class Worst:
     """A point [*shape], a row and perhaps its opposite, and about the chance that one of them fails
     there."""
 
@@ -142,7 +151,7 @@ class _Worst:
     other: int | None
 
 
-def _refutation(worst: _Worst, law: Law, second: Law | None) -> Refutation | None:
+def _refutation(worst: Worst, law: Law, second: Law | None) -> Refutation | None:
     least, against = law.bound, None
     if second is not None and second.bound > 0 and worst.other is not None:
         least, against = least + second.bound, Opposite(worst.other, second)
@@ -150,13 +159,13 @@ def _refutation(worst: _Worst, law: Law, second: Law | None) -> Refutation | Non
     return Refutation(upper, worst.point.cpu(), worst.row, law, against) if upper < 1 else None
 
 
-def _apart(problem: Problem, posterior: Normal, worst: _Worst, read: Read) -> Refutation | None:
+def _apart(problem: Problem, posterior: Normal, worst: Worst) -> Refutation | None:
     """Of a row and its opposite, each where it alone fails most: what both fail together counts
     once, which is the law of a fall where one coordinate differs."""
     if worst.other is None or has_trunk(problem.network):
         return None
     net, row, other = head(problem.network, posterior), worst.row, worst.other
-    spec = problem.specification
+    read, spec = partial(read_at, problem.network, posterior), problem.specification
     (first,), (second,) = (_descended(net, read, spec, [(0, one, None)])[1] for one in (row, other))
     ends = second.flatten(), first.flatten()
     normal = spec.rows[0, row : row + 1]
@@ -177,7 +186,7 @@ def _apart(problem: Problem, posterior: Normal, worst: _Worst, read: Read) -> Re
 
 
 def _failing(
-    problem: Problem, posterior: Normal, at: dict[int, tuple[_Worst, int]]
+    problem: Problem, posterior: Normal, at: dict[int, tuple[Worst, int]]
 ) -> dict[int, Law]:
     """Of some inputs the laws of negated rows at points."""
     if not at:
@@ -192,7 +201,7 @@ def _failing(
     return dict(zip(at, laws, strict=True))
 
 
-def _worst(net: Head, read: Read, spec: Specification) -> list[_Worst]:
+def _worst(net: Head, read: Read, spec: Specification) -> list[Worst]:
     """Of the rows that are nearest to failing at the centre, each with its opposite."""
     rows, offsets = spec.rows, spec.offsets
     mean, std = standing(net, read(spec.region.center), rows, offsets)
@@ -205,10 +214,10 @@ def _worst(net: Head, read: Read, spec: Specification) -> list[_Worst]:
         for row in each
     ]
     chances, points = _descended(net, read, spec[place], pairs)
-    best: dict[int, _Worst] = {}
+    best: dict[int, Worst] = {}
     for (i, row, other), chance, point in zip(pairs, chances, points, strict=True):
         if i not in best or chance > best[i].chance:
-            best[i] = _Worst(chance, point, row, other)
+            best[i] = Worst(chance, point, row, other)
     return list(best.values())
 
 

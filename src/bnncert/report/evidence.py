@@ -11,6 +11,7 @@ from bnncert.evidence.certificate import OFFSETS, ROWS, Certificate
 from bnncert.evidence.concentration import Concentration, Proof, Proved, Refutation
 from bnncert.evidence.correlated import Correlated
 from bnncert.evidence.deep import Deep
+from bnncert.evidence.joint import Joint
 from bnncert.evidence.laws import AnchorLaw, Law, ReplyLaw
 from bnncert.evidence.networks import Networks
 from bnncert.evidence.predictive import MEAN, SOFTMAX
@@ -126,17 +127,24 @@ def _concentration(value: Any, tensors: Tensors, outputs: Sequence[Column]) -> l
 def _lower(proof: Proved) -> str:
     if not proof.bound > 0:
         return "No lower bound above 0 was found."
+    if isinstance(proof, Joint):
+        pairs = sum(len(law.rows) == 2 for law in proof.laws)
+        return (
+            f"With probability at least {proof.bound!r} every output row is positive at the input: "
+            f"by the laws of {len(proof.laws) - pairs} rows{_pairs(pairs)}."
+        )
     if isinstance(proof, AnchorLaw):
         return (
             f"By the laws of the output rows, each at an anchor and on the way from there, all of "
             f"them are positive on the whole region with probability at least "
-            f"{proof.bound!r}: {len(proof.numbers)} rows on lattices of {proof.size} points."
+            f"{proof.bound!r}: {len(proof.numbers)} rows on lattices of {proof.size} points"
+            f"{_pairs(len(proof.together))}."
         )
     if isinstance(proof, Law):
         return (
             f"By the laws of the output rows, neuron by neuron, all of them are positive on the "
             f"whole region with probability at least {proof.bound!r}: {len(proof.numbers)} rows on "
-            f"a lattice of {proof.size} points."
+            f"a lattice of {proof.size} points{_pairs(len(proof.together))}."
         )
     if isinstance(proof, Deep):
         return (
@@ -166,6 +174,12 @@ def _lower(proof: Proved) -> str:
     return said + (", with slopes optimised for every row." if proof.row_slopes else ".")
 
 
+def _pairs(count: int) -> str:
+    if not count:
+        return ""
+    return f", less what {count} {'pair' if count == 1 else 'pairs'} of them fail together"
+
+
 def _parts(proof: Proof) -> int:
     if proof.cut is None:
         return 1
@@ -177,6 +191,10 @@ def _upper(upper: Refutation, tensors: Tensors, outputs: Sequence[Column]) -> st
     least = f"{upper.proof.bound!r}"
     if isinstance(upper.proof, Correlated):
         several = " or its opposite" if len(upper.proof.groups[0].rows) > 1 else ""
+        return f"At the stored point {which}{several} fails with probability at least {least}."
+    if isinstance(upper.proof, Joint):
+        others = sum(len(law.rows) == 1 for law in upper.proof.laws) - 1
+        several = f" or one of {others} more" if others else ""
         return f"At the stored point {which}{several} fails with probability at least {least}."
     where = "At the stored counterexample"
     if isinstance(upper.proof, ReplyLaw):

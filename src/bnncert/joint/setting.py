@@ -1,0 +1,89 @@
+"""What the rows of a question are at a point, where one hidden layer of neurons is random.
+
+    S_i = β_i + Σ_k v_ik f(m_k + τ_k g_k),    g_k standard normal,
+
+all neurons independent; the v_ik of one neuron k are jointly Gaussian over rows i, and so are the
+β_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from bnncert.laws.head import Head
+from bnncert.model.activations import Activation, PReLU, Sigmoid, Tanh
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """activation: f. mean, std [n]: m and τ. v [R, n] and beta [R]: means. rows [R, O], and
+    variances of the output's parameters, out [n, O] and shift [O]: of these covariances are made.
+    moved [n]: by how much f may differ from what it is here, in the mean, as x is known in a box
+    alone.
+    """
+
+    activation: Activation
+    mean: Tensor
+    std: Tensor
+    v: Tensor
+    beta: Tensor
+    rows: Tensor
+    out: Tensor
+    shift: Tensor
+    moved: Tensor
+
+    def part(self, chosen: Tensor) -> Setting:
+        """Of some neurons."""
+        activation = self.activation
+        if isinstance(activation, PReLU) and activation.shape:
+            slopes = tuple(activation.slopes[k] for k in chosen.tolist())
+            activation = PReLU(slopes, (len(slopes),))
+        return replace(
+            self,
+            activation=activation,
+            mean=self.mean[chosen],
+            std=self.std[chosen],
+            v=self.v[:, chosen],
+            out=self.out[chosen],
+            moved=self.moved[chosen],
+        )
+
+    def covariances(self, of: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Of v, by neuron, and of β, of so many rows d: [d, d, n] and [d, d]."""
+        own = self.rows[list(of)]
+        products = own.unsqueeze(1) * own.unsqueeze(0)
+        return products @ self.out.mT, products @ self.shift
+
+
+def applies(activation: Activation) -> bool:
+    """Whether f is affine between kinks, or known in the complex plane."""
+    return activation.traits.pieces is not None or isinstance(activation, Tanh | Sigmoid)
+
+
+def setting(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tensor) -> Setting:
+    """Where the hidden layer reads a point between lower and upper [J], which are equal or nearly
+    so; rows [R, O] and offsets [R]."""
+    x, radius = (lower + upper) / 2, (upper - lower) / 2
+    squares = net.weight_std**2
+    far = radius @ net.weight.abs() + (radius**2 @ squares).sqrt()
+    return Setting(
+        net.activation,
+        x @ net.weight + net.bias,
+        (x**2 @ squares + net.bias_std**2).sqrt(),
+        rows @ net.out.mT,
+        rows @ net.shift + offsets,
+        rows,
+        net.out_std**2,
+        net.shift_std**2,
+        net.activation.traits.steepest * far,
+    )
+
+
+def spread(own: Setting, activated: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of all rows [R], by values of f [n, P] and their masses."""
+    first, second = (mass * activated).sum(-1), (mass * activated**2).sum(-1)
+    variance = own.v**2 @ (second - first**2).clamp_min(0)
+    variance = variance + own.rows**2 @ (own.out.mT @ second + own.shift)
+    return own.v @ first + own.beta, variance.sqrt()
