@@ -114,7 +114,7 @@ def _below_zero(mean: Array, covariance: Array) -> Array:
     return np.asarray((half * MANY_WEIGHTS * density * inner).sum(-1))
 
 
-def windows(given: Weights, noise: float = 0.0, reach: float = 9.0, tilt: float = 3.0) -> Array:
+def windows(given: Weights, noise: float = 0.0, reach: float = 12.0, tilt: float = 3.0) -> Array:
     """By row low, high, η and two tilts, [d, 5]: whole deviations, from samples."""
     r = np.random.default_rng(1)
     m, tau = given.hidden()
