@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -44,12 +45,12 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Values of f and weights [n, P]; of panels half-widths and |slopes| of f in g, [n, Q]."""
+    """Of a quadrature: values of f and weights [n, P]; and what those of all neurons may be off
+    by."""
 
     value: Tensor
     weight: Tensor
-    width: Tensor
-    slope: Tensor
+    off: float
 
 
 def cells(own: Setting) -> Cells:
@@ -59,30 +60,6 @@ def cells(own: Setting) -> Cells:
     return Cells(_mass(edges), ends.amin(0), ends.amax(0))
 
 
-def nodes(own: Setting, panels: int) -> Nodes:
-    """Panels are equal parts of the pieces between kinks; what is constant is one node."""
-    ends = _edges(own, 1)
-    steps = torch.linspace(0, 1, panels + 1, dtype=ends.dtype, device=ends.device)
-    left, wide = ends[:, :-1, None], ends.diff(dim=-1).unsqueeze(-1)
-    edges = left + wide * steps
-    width, center = edges.diff(dim=-1) / 2, (edges[..., 1:] + edges[..., :-1]) / 2
-    at, weight = (torch.from_numpy(x).to(edges) for x in np.polynomial.legendre.leggauss(NODES))
-    g = (center.unsqueeze(-1) + width.unsqueeze(-1) * at).flatten(2)
-    weight = (width.unsqueeze(-1) * weight).flatten(2) * _density(g)
-    values = _activated(own, g.flatten(1)).view_as(g)
-    slope = (_activated(own, edges.flatten(1)).view_as(edges).diff(dim=-1) / (2 * width)).abs()
-    # f is monotone on a piece: the same at both ends, it is constant.
-    constant = (_activated(own, ends).diff(dim=-1) == 0).all(0)
-    flat, curved = constant.nonzero().squeeze(-1), (~constant).nonzero().squeeze(-1)
-    middle = _activated(own, (ends[:, :-1] + ends[:, 1:]) / 2)
-    return Nodes(
-        torch.cat([middle[:, flat], values[:, curved].flatten(1)], -1),
-        torch.cat([_mass(ends)[:, flat], weight[:, curved].flatten(1)], -1),
-        width[:, curved].flatten(1),
-        slope[:, curved].flatten(1).nan_to_num(0.0),
-    )
-
-
 def moments(known: Cells) -> tuple[Tensor, Tensor]:
     """Mean and variance of f, about, [n]"""
     middle = (known.least + known.largest) / 2
@@ -90,37 +67,66 @@ def moments(known: Cells) -> tuple[Tensor, Tensor]:
     return first, (second - first**2).clamp_min(0)
 
 
-def enough_nodes(
-    own: Setting, linear: Tensor, squared: Tensor, most: float
-) -> tuple[Nodes, float] | None:
-    """The fewest that miss at most so much, and what they miss."""
-    for panels in PANELS:
-        found = nodes(own, panels)
-        off = missed(own, found, linear, squared)
-        if off <= most:
-            return found, off
-    return None
+def nodes(own: Setting, linear: Tensor, squared: Tensor, most: float) -> Nodes | None:
+    """The fewest by which E exp(i s·v̄ f - sᵀCs f²/2) is off by at most so much, of all neurons
+    together, where |s·v̄| <= linear and sᵀCs <= squared [n]; none if these are too many.
+
+    A piece of f between its kinks is cut into equal panels; what is constant is one node.
+    """
+    ends = _edges(own, 1)
+    at = _activated(own, ends)
+    # f is monotone on a piece: the same at both ends, it is constant.
+    constant = (at[:, 1:] == at[:, :-1]).all(0)
+    flat, bent = constant.nonzero().squeeze(-1), (~constant).nonzero().squeeze(-1)
+    left, wide = ends[:, :-1][:, bent], ends.diff(dim=-1)[:, bent]
+    slope = (at.diff(dim=-1)[:, bent] / wide).abs().nan_to_num(0.0)
+    off = _missed(own, wide, slope, (linear[:, None], squared[:, None]))
+    enough = off <= most
+    if not bool(enough.any()):
+        return None
+    chosen = int(enough.int().argmax())
+    panels = PANELS[chosen]
+    steps = (torch.arange(panels, dtype=ends.dtype, device=ends.device) + 0.5) / panels
+    place, share = (part.to(ends) for part in _rule())
+    within = (steps.unsqueeze(-1) + place / (2 * panels)).flatten()
+    g = left.unsqueeze(-1) + wide.unsqueeze(-1) * within
+    weight = wide.unsqueeze(-1) * share.repeat(panels) / (2 * panels) * _density(g)
+    middle = _activated(own, (ends[:, :-1] + ends[:, 1:]) / 2)
+    return Nodes(
+        torch.cat([middle[:, flat], _activated(own, g.flatten(1))], -1),
+        torch.cat([_mass(ends)[:, flat], weight.flatten(1)], -1),
+        float(off[chosen]),
+    )
 
 
-def missed(own: Setting, found: Nodes, linear: Tensor, squared: Tensor) -> float:
-    """What all neurons' quadratures may be off by, where |s·v̄| <= linear and sᵀCs <= squared [n].
+@cache
+def _rule() -> tuple[Tensor, Tensor]:
+    """Gauss and Legendre's nodes in [-1, 1] and weights."""
+    place, share = np.polynomial.legendre.leggauss(NODES)
+    return torch.from_numpy(place), torch.from_numpy(share)
+
+
+def _missed(own: Setting, wide: Tensor, slope: Tensor, most: tuple[Tensor, Tensor]) -> Tensor:
+    """What all quadratures may be off by, at every number of panels, of pieces [n, Q].
 
     On the ellipse of ρ, of half-height y = w (ρ - 1/ρ)/2, an integrand is at most M, and so what a
-    panel is off by is at most 8 w M ρ^(1-2N)/(ρ - 1).
+    panel of half-width w is off by is at most 8 w M ρ^(1-2N)/(ρ - 1).
     """
-    a, b = linear.unsqueeze(-1), squared.unsqueeze(-1)
-    each = []
-    for rho in RADII:
-        y = found.width * (rho - 1 / rho) / 2
-        if own.activation.traits.pieces is not None:
-            reach = found.slope * y
-            exponent = a * reach + b * reach**2 / 2
-        else:
-            inside = own.std.unsqueeze(-1) * y <= _strip(own)
-            exponent = torch.where(inside, a + b / 2, torch.inf)
-        largest = (y**2 / 2 + exponent).exp() / math.sqrt(2 * math.pi)
-        each.append(8 * found.width * largest * rho ** (1 - 2 * NODES) / (rho - 1))
-    return float(torch.stack(each).amin(0).nan_to_num(torch.inf).sum())
+    a, b = most
+    panels, rho = (
+        torch.tensor(values, dtype=wide.dtype, device=wide.device) for values in (PANELS, RADII)
+    )
+    rho = rho[:, None, None]
+    half = wide / (2 * panels[:, None, None, None])
+    y = half * (rho - 1 / rho) / 2
+    if own.activation.traits.pieces is not None:
+        exponent = a * (slope * y) + b * (slope * y) ** 2 / 2
+    else:
+        exponent = (a + b / 2).where(own.std[:, None] * y <= _strip(own), torch.inf)
+    largest = (y**2 / 2 + exponent).exp() / math.sqrt(2 * math.pi)
+    each = 8 * half * largest * rho ** (1 - 2 * NODES) / (rho - 1)
+    found: Tensor = (each.nan_to_num(torch.inf).amin(1) * panels[:, None, None]).sum((1, 2))
+    return found
 
 
 def _strip(own: Setting) -> float:

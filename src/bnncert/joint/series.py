@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.joint.neurons import Cells, Nodes, enough_nodes, moments
+from bnncert.joint.neurons import Cells, Nodes, moments, nodes
 from bnncert.joint.setting import Setting, spread
 from bnncert.laws.cells import OUTSIDE
 from bnncert.numerics.batching import memory_budget
@@ -281,7 +281,7 @@ def _series(
     s, weight = _frequencies(grids, own.mean.device)
     turns = own.beta.new_tensor([one.side * TURN * one.smooth for one in windows])
     beta = own.beta[list(rows)] + turns
-    total = weight * torch.exp(1j * (beta @ s) - torch.einsum("ia,ij,ja->a", s, shifts, s) / 2)
+    total = weight * torch.exp(1j * (beta @ s) - _forms(shifts.unsqueeze(-1), s)[0] / 2)
     v, heavy = own.v[list(rows)], float(weight.abs().sum())
     least, off = DROPPED / len(total), 0.0
     # First those that vary most.
@@ -290,18 +290,24 @@ def _series(
         alive = total.abs() > least
         off += float(total[~alive].abs().sum())
         total, s = total[alive], s[:, alive]
-        farthest = s.abs().amax(-1) if len(total) else s.new_zeros(len(rows))
-        linear = farthest @ v[:, part].abs()
-        squared = torch.einsum("i,ijn,j->n", farthest, variances[..., part].abs(), farthest)
-        found = enough_nodes(own.part(part), linear, squared, OFF / heavy)
+        farthest = s.abs().amax(-1, keepdim=True) if len(total) else s.new_zeros(len(rows), 1)
+        linear = (v[:, part].abs().mT @ farthest).squeeze(-1)
+        squared = _forms(variances[..., part].abs(), farthest).squeeze(-1)
+        found = nodes(own.part(part), linear, squared, OFF / heavy)
         if found is None:
             return None
-        nodes, missed = found
         moved = float((linear + squared.sqrt()) @ own.moved[part])
-        off += heavy * (missed + moved + 2 * OUTSIDE * len(part))
-        total = total * _characteristic(nodes, s, v[:, part], variances[..., part])
+        off += heavy * (found.off + moved + 2 * OUTSIDE * len(part))
+        total = total * _characteristic(found, s, v[:, part], variances[..., part])
     value = float(total.real.sum())
     return (value, off) if math.isfinite(value) else None
+
+
+def _forms(matrices: Tensor, s: Tensor) -> Tensor:
+    """sᵀCs of matrices [d, d, n], d = 1 or 2, and s [d, A]: [n, A]"""
+    entries = matrices.flatten(0, 1).mT
+    products = (s.unsqueeze(1) * s.unsqueeze(0)).flatten(0, 1)
+    return entries @ products
 
 
 def _frequencies(grids: list[_Grid], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -319,7 +325,7 @@ def _frequencies(grids: list[_Grid], device: torch.device) -> tuple[Tensor, Tens
 def _characteristic(found: Nodes, s: Tensor, v: Tensor, variances: Tensor) -> Tensor:
     """Π_k E exp(i s·v̄_k f - sᵀC_k s f²/2) at frequencies s [d, A]."""
     linear = v.mT @ s
-    squared = torch.einsum("ia,ijn,ja->na", s, variances, s) / 2
+    squared = _forms(variances, s) / 2
     f, w = found.value.unsqueeze(1), found.weight.unsqueeze(1)
     real, imaginary = torch.empty_like(linear), torch.empty_like(linear)
     # In pieces that a processor's cache holds.
