@@ -97,11 +97,10 @@ class Neurons:
             for low, high, slope in zip(starts, ends, _slopes(self), strict=True)
         ]
 
-    def panels(self, a: Array, b: Array) -> tuple[int, float]:
-        """So many that sums over nodes of e^{i f a - f² b/2} φ(g) are off by little, for a and b up
-        to these [n], and by how much they may be in all."""
-        error = math.inf
-        for count in PANELS:
+    def panels(self, a: Array, b: Array, most: float) -> tuple[int, float]:
+        """So many, at most as said, that sums over nodes of e^{i f a - f² b/2} φ(g) are off by
+        little, for a and b up to these [n]; and by how much they may be in all."""
+        for count in (count for count in PANELS if count <= max(1.0, most)):
             error = float(self._quadrature(count, a, b)[self.beyond > 0].sum())
             if error <= ENOUGH * len(self.mean):
                 break

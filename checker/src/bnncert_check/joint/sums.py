@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bnncert_check.arithmetic import Array, gamma
 from bnncert_check.joint.neurons import HEAVY, Neurons
-from bnncert_check.joint.waves import waves
+from bnncert_check.joint.waves import NODES, waves
 from bnncert_check.laws.exponentials import exp_up, exponential
 from bnncert_check.laws.rows import Form, require_scale
 from bnncert_check.model import Posterior
@@ -25,7 +25,7 @@ AT_ONCE = 2**16  # numbers of some neurons at nodes and frequencies
 RUN, GROWTH = 8, 600.0  # frequencies on end that are found by products; e^GROWTH is a float
 ARITHMETIC = 2.0**-42  # of waves, weights, places and powers of them, of one neuron
 LEFT_OUT = 2.0**-30  # of a series, by frequencies that are left out
-WORK = (2**10, 2**7, 2**14)  # nodes that a frequency may take of one row, of two, and others
+WORK = (2**10, 2**7, 2**16)  # nodes that a frequency may take of one row, of two, and others
 
 
 @dataclass(frozen=True)
@@ -128,29 +128,26 @@ class Series:
 
 
 def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
-    """Σ weight χ, its real part, and how far it may be off; at: nothing but weights. Where it took
-    too long nothing is known."""
+    """Σ weight χ, its real part, and how far it may be off; at: nothing but weights."""
     cut, count = LEFT_OUT / at.value.size, len(neurons.mean)
-    left = WORK[0 if len(at.second) == 1 else 1] * at.value.size + WORK[2]
-    work = float(left * count)
+    each = WORK[0 if len(at.second) == 1 else 1] * at.value.size + WORK[2]
+    left, start, panels = float(each * count), 0, 1
     at = _with_biases(own, at)
-    order, start, panels = _order(own, neurons, at), 0, 1
+    order = _order(own, neurons, at)
     while start < count:
         at = at.cropped(cut)
-        each = max(1, AT_ONCE // (2 * panels * 2**4 * max(len(at.second), RUN)))
-        part = order[start : start + each]
+        size = max(1, AT_ONCE // (2 * panels * NODES * max(len(at.second), RUN)))
+        part = order[start : start + size]
+        share = left / min(4 * len(part), count - start)  # others will have fewer frequencies
         mine, those = own.part(part), neurons.part(part)
-        most = (np.abs(mine.v) * at.largest).sum(0), (mine.deviation * at.largest).sum(0) ** 2
-        panels, error = those.panels(most[0] * HEAVY, most[1] * HEAVY)
+        a, b = (np.abs(mine.v) * at.largest).sum(0), (mine.deviation * at.largest).sum(0) ** 2
+        panels, error = those.panels(a * HEAVY, b * HEAVY, share / (at.value.size * 2 * NODES))
         weight, f = those.nodes(panels)
-        work -= weight.size * at.value.size
-        if work < 0:
-            return 0.0, math.inf
+        left, start = left - weight.size * at.value.size, start + size
         wrong = at.wrong + _wrong(mine, those, (weight, f), at) + error
         at = replace(at, value=at.value * _product(mine, weight, f, at), wrong=wrong)
-        start += each
-    sizes = np.abs(at.value).sum() * 4 * gamma(at.value.size)
-    return float(at.value.real.sum()), float((at.lost + at.off.sum() + sizes) * HEAVY)
+    rounding = np.abs(at.value).sum() * 4 * gamma(at.value.size)
+    return float(at.value.real.sum()), float((at.lost + at.off.sum() + rounding) * HEAVY)
 
 
 def _order(own: Sums, neurons: Neurons, at: Series) -> NDArray[np.int64]:
