@@ -67,7 +67,7 @@ class Weights:
 
     def chance(self) -> float:
         """P(all rows <= 0), for one row or two, of one neuron or two."""
-        points, weights = self._grid()
+        points, weights = self.grid()
         mean, covariance = self.moments(self.shape.at(points))
         return float(weights @ _below_zero(mean, covariance))
 
@@ -77,7 +77,7 @@ class Weights:
         mean, covariance = self.moments(self.shape.at(m + tau * r.normal(size=(count, len(m)))))
         return float(_below_zero(mean, covariance).mean())
 
-    def _grid(self) -> tuple[Array, Array]:
+    def grid(self) -> tuple[Array, Array]:
         m, tau = self.hidden()
         sides = [_side(m[k], tau[k], self.shape.kinks) for k in range(len(m))]
         places = np.meshgrid(*(place for place, _ in sides), indexing="ij")

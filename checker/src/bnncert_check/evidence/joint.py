@@ -17,7 +17,7 @@ from bnncert_check.joint.neurons import CELLS, require_shape
 from bnncert_check.joint.rests import BLOCKS, DOUBLINGS, Window
 from bnncert_check.joint.rows import Pairs, Together
 from bnncert_check.joint.series import Joint
-from bnncert_check.joint.sums import WORK
+from bnncert_check.joint.sums import work
 from bnncert_check.laws.rows import require_form
 from bnncert_check.question import Question
 from bnncert_check.verdict import CannotCheck, Rejected
@@ -108,8 +108,8 @@ def _require_effort(terms: tuple[int, ...], prefix: str, asked: Asked) -> None:
     held = HELD * (neurons * CELLS + frequencies + MOST_NODES * columns)
     require_room(8 * held, total, f"the joint law {prefix!r} of {neurons} neurons")
     falls = CELLS * (sum(terms) + len(terms) * (4 * BLOCKS + DOUBLINGS))
-    nodes = WORK[len(terms) - 1] * frequencies + WORK[2]
-    asked.spend(neurons * (nodes + falls), f"the joint law {prefix!r}")
+    nodes = work(neurons, len(terms), frequencies)
+    asked.spend(nodes + neurons * falls, f"the joint law {prefix!r}")
 
 
 def _require_forest(pairs: tuple[Joint, ...], prefix: str) -> None:
