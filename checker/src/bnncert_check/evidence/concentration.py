@@ -146,7 +146,7 @@ def _less_pairs(found: Beside, question: Question, model: Model, posterior: Post
     rows = Rows(model, posterior, *asked)
     for pair, point in pairs:
         at = require_point(point, question)
-        total -= joint.both_fail(rows, found.together.panels, pair, at)
+        total -= joint.both_fail(rows, pair, at)
     return total
 
 

@@ -1,4 +1,4 @@
-"""Joint laws of rows at a point as certificates hold them: windows, terms and panels.
+"""Joint laws of rows at a point as certificates hold them: windows and terms.
 
 All of these are choices: whatever they are, what is computed from them holds. Which pairs there
 are is no choice: what is made of them is true of a forest, or of all pairs.
@@ -13,18 +13,18 @@ from bnncert_check.arithmetic import Array
 from bnncert_check.evidence.proof import Asked
 from bnncert_check.files import require_room
 from bnncert_check.grammar import exact, index, listed, members, whole
-from bnncert_check.joint.neurons import CELLS, pieces, require_shape
+from bnncert_check.joint.neurons import CELLS, require_shape
 from bnncert_check.joint.rests import BLOCKS, DOUBLINGS, Window
 from bnncert_check.joint.rows import Pairs, Together
 from bnncert_check.joint.series import Joint
-from bnncert_check.joint.waves import NODES
+from bnncert_check.joint.sums import work
 from bnncert_check.laws.rows import require_form
 from bnncert_check.question import Question
 from bnncert_check.verdict import CannotCheck, Rejected
 
 JOINT, TOGETHER = "joint", "together"
-MOST_PANELS = 64
-MOST_TERMS = (2**12, 2**8)  # of one row, and of each of two
+MOST_TERMS = (2**10, 2**7)  # of one row, and of each of two
+MOST_NODES = 2**11  # of two pieces
 LEAST, MOST = 2.0**-100, 2.0**100  # of windows, noises and tilts
 HELD = 16  # numbers of a neuron's cell, of its node and of a frequency, about
 
@@ -44,8 +44,7 @@ def read_joint(
     for."""
     found = members(value, f"proof {prefix!r}", ("probability", JOINT))
     exact(found["probability"], f"the probability of {prefix!r}")
-    panels, said = _opened(found[JOINT], prefix, asked)
-    laws = [_law(each, f"{prefix}j{k}.", panels, asked) for k, each in enumerate(said)]
+    laws = _laws(found[JOINT], f"{prefix}j", asked)
     singles = tuple(law for law in laws if len(law.rows) == 1)
     pairs = tuple(law for law in laws if len(law.rows) == 2)
     every = [row for law in singles for row in law.rows]
@@ -55,13 +54,12 @@ def read_joint(
         if sorted(every) != list(range(asked.rows)):
             raise CannotCheck("malformed", f"the laws of {prefix!r} do not have every row once")
         _require_forest(pairs, prefix)
-    return Together(panels, singles, pairs)
+    return Together(singles, pairs)
 
 
 def read_together(value: Any, prefix: str, asked: Asked) -> Pairs:
     """Beside a law of a region."""
-    panels, said = _opened(value, prefix, asked)
-    laws = tuple(_law(each, f"{prefix}t{k}.", panels, asked) for k, each in enumerate(said))
+    laws = _laws(value, f"{prefix}t", asked)
     if not all(len(law.rows) == 2 for law in laws):
         raise CannotCheck("malformed", f"what stands beside the law of {prefix!r} are no pairs")
     _require_forest(laws, prefix)
@@ -69,18 +67,16 @@ def read_together(value: Any, prefix: str, asked: Asked) -> Pairs:
     points = (
         asked.tensors.numbers(f"{prefix}t{k}.point", shape).reshape(-1) for k in range(len(laws))
     )
-    return Pairs(panels, tuple(zip(laws, points, strict=True)))
+    return Pairs(tuple(zip(laws, points, strict=True)))
 
 
-def _opened(value: Any, prefix: str, asked: Asked) -> tuple[int, list[Any]]:
-    """The panels, and what is said of laws."""
-    found = members(value, f"the joint laws of {prefix!r}", ("panels", "laws"))
+def _laws(value: Any, prefix: str, asked: Asked) -> tuple[Joint, ...]:
     require_shape(require_form(asked.model, asked.posterior).activation)
-    panels = whole(found["panels"], f"the panels of {prefix!r}", 1, MOST_PANELS)
-    return panels, listed(found["laws"], f"the joint laws of {prefix!r}")
+    said = listed(value, f"the joint laws of {prefix!r}")
+    return tuple(_law(each, f"{prefix}{k}.", asked) for k, each in enumerate(said))
 
 
-def _law(value: Any, prefix: str, panels: int, asked: Asked) -> Joint:
+def _law(value: Any, prefix: str, asked: Asked) -> Joint:
     found = members(value, f"the law {prefix!r}", ("rows", "terms"))
     said = listed(found["rows"], f"the rows of {prefix!r}")
     rows = tuple(index(row, f"a row of {prefix!r}", asked.rows) for row in said)
@@ -89,7 +85,7 @@ def _law(value: Any, prefix: str, panels: int, asked: Asked) -> Joint:
     counts = listed(found["terms"], f"the terms of {prefix!r}", len(rows))
     most = MOST_TERMS[len(rows) - 1]
     terms = tuple(whole(count, f"the terms of {prefix!r}", 1, most) for count in counts)
-    _require_effort(panels, terms, prefix, asked)
+    _require_effort(terms, prefix, asked)
     table = asked.tensors.numbers(f"{prefix}windows", (len(rows), 5))
     return Joint(rows, terms, tuple(_window(row, prefix) for row in table))
 
@@ -103,17 +99,17 @@ def _window(row: Array, prefix: str) -> Window:
     return window
 
 
-def _require_effort(panels: int, terms: tuple[int, ...], prefix: str, asked: Asked) -> None:
+def _require_effort(terms: tuple[int, ...], prefix: str, asked: Asked) -> None:
     """In memory for a law, and in time."""
-    form = require_form(asked.model, asked.posterior)
-    neurons, nodes = form.hidden.outputs, pieces(form.activation) * panels * NODES
+    neurons = require_form(asked.model, asked.posterior).hidden.outputs
     columns = 2 * terms[1] + 1 if len(terms) > 1 else 1
     frequencies = (terms[0] + 1) * columns
     total = asked.tensors.size + asked.model.size
-    held = HELD * (neurons * (CELLS + nodes) + frequencies + nodes * columns)
+    held = HELD * (neurons * CELLS + frequencies + MOST_NODES * columns)
     require_room(8 * held, total, f"the joint law {prefix!r} of {neurons} neurons")
     falls = CELLS * (sum(terms) + len(terms) * (4 * BLOCKS + DOUBLINGS))
-    asked.spend(neurons * (nodes * frequencies + falls), f"the joint law {prefix!r}")
+    nodes = work(neurons, len(terms), frequencies)
+    asked.spend(nodes + neurons * falls, f"the joint law {prefix!r}")
 
 
 def _require_forest(pairs: tuple[Joint, ...], prefix: str) -> None:

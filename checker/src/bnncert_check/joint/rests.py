@@ -90,13 +90,12 @@ class Fall:
 
     def at(self, k: float) -> float:
         """D, from above."""
-        return self.product((self.mass * exponential(-self.half * k**2)).sum(-1)) * self.noise(k)
+        return self.of((self.mass * exponential(-self.half * k**2)).sum(-1), k)
 
-    def noise(self, k: float) -> float:
-        return _exp_up(-self.own * k**2)
-
-    def product(self, chances: Array) -> float:
-        return float(((chances + self.beyond) * HEAVY).prod()) * (1 + ROUNDING) + FLOOR
+    def of(self, chances: Array, k: float) -> float:
+        """Of sums over cells."""
+        product = float(((chances + self.beyond) * HEAVY).prod()) * (1 + ROUNDING)
+        return product * _exp_up(-self.own * k**2) + FLOOR
 
 
 def _fall(own: Sums, neurons: Neurons, i: int, length: float) -> Fall:
@@ -120,7 +119,7 @@ def _first(fall: Fall, terms: int) -> float:
     factor, turn = exponential(-3 * fall.half), exponential(-2 * fall.half)
     total, rounding = 0.0, 1 + (terms + 2) ** 2 * len(chance) * 4 * RELATIVE
     for k in range(1, terms + 1):
-        total += _few(fall.product(chance.sum(-1)) * fall.noise(k) * rounding) / k
+        total += _few(fall.of(chance.sum(-1), k) * rounding) / k
         chance, factor = chance * factor, factor * turn
     return total * HEAVY
 

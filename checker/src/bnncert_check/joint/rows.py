@@ -24,9 +24,8 @@ from bnncert_check.region import Region
 
 @dataclass(frozen=True)
 class Together:
-    """Laws of single rows and of pairs at one point, by so many panels of a piece."""
+    """Laws of single rows and of pairs at one point."""
 
-    panels: int
     singles: tuple[Joint, ...]
     pairs: tuple[Joint, ...]
 
@@ -35,7 +34,6 @@ class Together:
 class Pairs:
     """Pairs that are a forest, each with a point of its own."""
 
-    panels: int
     pairs: tuple[tuple[Joint, Array], ...]
 
 
@@ -51,7 +49,7 @@ class Rows:
 
 def failure(asked: Rows, point: Region, found: Together) -> arb:
     """P(some row <= 0 at the point), from above; the pairs are a forest."""
-    at = _neurons(asked, point, found.panels)
+    at = _neurons(asked, point)
     every = (_above(asked, at, law) for law in found.singles)
     return sum(every, arb(0)) - sum((_below(asked, at, law) for law in found.pairs), arb(0))
 
@@ -59,23 +57,23 @@ def failure(asked: Rows, point: Region, found: Together) -> arb:
 def none_fails(asked: Rows, point: Region, found: Together) -> arb:
     """P(no row of the laws <= 0 at the point), from above; the pairs are all of those that may fail
     together."""
-    at = _neurons(asked, point, found.panels)
+    at = _neurons(asked, point)
     every = (_below(asked, at, law) for law in found.singles)
     return 1 - sum(every, arb(0)) + sum((_above(asked, at, law) for law in found.pairs), arb(0))
 
 
-def both_fail(asked: Rows, panels: int, law: Joint, point: Region) -> arb:
+def both_fail(asked: Rows, law: Joint, point: Region) -> arb:
     """P(both rows <= 0 at the point), from below."""
-    return _below(asked, _neurons(asked, point, panels), law)
+    return _below(asked, _neurons(asked, point), law)
 
 
-def _neurons(asked: Rows, point: Region, panels: int) -> tuple[Form, Neurons]:
+def _neurons(asked: Rows, point: Region) -> tuple[Form, Neurons]:
     """Behind certain layers, of the box that these leave."""
     form = require_form(asked.model, asked.posterior)
     box = Interval(point.lower, point.upper)
     if form.node:
         box = certain_box(asked.model, asked.posterior.fields["mean"], point, form.node)
-    return form, at_point(form, asked.posterior, box, panels)
+    return form, at_point(form, asked.posterior, box)
 
 
 def _above(asked: Rows, at: tuple[Form, Neurons], law: Joint) -> arb:

@@ -19,10 +19,9 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
-from bnncert_check.arithmetic import gamma
 from bnncert_check.joint.neurons import Neurons
 from bnncert_check.joint.rests import Window, beyond, truncation
-from bnncert_check.joint.sums import Frequencies, Sums, characteristic
+from bnncert_check.joint.sums import Series, Sums, summed
 from bnncert_check.joint.waves import waves
 from bnncert_check.tails import normal_tail
 
@@ -65,23 +64,19 @@ def _around(own: Sums, neurons: Neurons, law: Joint, side: float) -> tuple[float
 
 
 def _series(own: Sums, neurons: Neurons, law: Joint) -> tuple[float, float]:
+    """Half of the plane: every other term is another's conjugate."""
     found = [_coefficients(*each) for each in zip(law.windows, law.terms, strict=True)]
     lengths = [window.length for window in law.windows]
     first, second = [*found, np.ones(1, complex)][:2]
     second = np.concatenate([second[:0:-1].conj(), second])
-    place = np.arange(len(second)) - len(second) // 2
-    at = Frequencies(
-        np.arange(len(first), dtype=np.float64),
-        place.astype(np.float64),
-        np.array([*lengths, 1.0][:2]),
-    )
-    chi, off = characteristic(own, neurons, at)
-    twice = np.where(at.first > 0, 2.0, 1.0)[:, None]
-    value = float((twice * (np.outer(first, second) * chi).real).sum())
-    sizes = np.outer(np.abs(first), np.abs(second))
-    most = np.outer(np.abs(first) + COEFFICIENT, np.abs(second) + COEFFICIENT)
-    error = twice * (most * (off + 4 * gamma(chi.size)) + (most - sizes))
-    return value, float(error.sum() * (1 + 2.0**-40))
+    k, j = (np.arange(len(part), dtype=np.float64) for part in (first, second))
+    twice = np.where(k > 0, 2.0, 1.0)[:, None]
+    value = twice * np.outer(first, second)
+    most = twice * np.outer(np.abs(first) + COEFFICIENT, np.abs(second) + COEFFICIENT)
+    length = np.array([*lengths, 1.0][:2])
+    at = Series(k, j - len(j) // 2, length, value, np.zeros(value.shape), most)
+    total, error = summed(own, neurons, at)
+    return total, error + float((most - np.abs(value)).sum())
 
 
 def _coefficients(window: Window, terms: int) -> NDArray[np.complex128]:
