@@ -31,7 +31,7 @@ from bnncert_check.conditions import (
     require_predicted,
     rows_of,
 )
-from bnncert_check.files import read_lines, reading, regular, strict_json
+from bnncert_check.files import read_lines, reading, regular, require_room, strict_json
 from bnncert_check.folder import CERTIFIED, DECISIONS, FALSIFIED, RADII, RESULTS, UNDECIDED, inside
 from bnncert_check.grammar import (
     exact,
@@ -135,6 +135,9 @@ def check_map(folder: Path, model: Model) -> Iterator[Verdict]:
             sides = tuple(side.named for side in found.sides)
             manifest.require_map(model, found.at_least, found.text, found.box, sides)
         lines = read_lines(folder / CELLS)
+        # Each cut makes two ends.
+        held, size = 16 * len(found.sides) * len(found.cuts), path.stat().st_size + model.size
+        require_room(held, size, f"{len(found.cuts)} cuts")
         boxes = _boxes(found)
     except Reason as reason:
         yield Verdict(str(path), reason.status, reason.code, reason.message)
