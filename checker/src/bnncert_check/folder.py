@@ -265,7 +265,7 @@ def _check_line(
                 )
             return verdict
         certificate = inside(path.parent, line.certificate)
-        _require_new(_identity(certificate), seen, "another line names the same certificate")
+        _require_new(identity_of(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
             _compare(line, verdict, question, model)
@@ -295,7 +295,7 @@ def _require_new_question(about: tuple[Any, ...], question: Question, seen: set[
     seen |= {about, (*about, rival)}
 
 
-def _identity(path: Path) -> tuple[Any, ...]:
+def identity_of(path: Path) -> tuple[Any, ...]:
     """Which file it is, whatever it is called; of a bundle also which member."""
     with reading(f"{str(path)!r} cannot be read"):
         bundled = path.parent.is_file()
