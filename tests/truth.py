@@ -11,7 +11,10 @@ from torch import Tensor
 
 from bnncert import Concentration, Problem, Result, certify, save_posterior
 from bnncert.attack import pgd
+from bnncert.evidence.concentration import Refutation
+from bnncert.laws.upper import refute_by_laws, worst_points
 from bnncert.model.specification import Region
+from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
 from scenarios import draw_many, sample_region
 
@@ -54,6 +57,11 @@ def accepted_around(problem: Problem, share: float, draws: int, folder: Path) ->
     verdict = check_certificate(folder / "c.safetensors", read_model(folder / "p.safetensors"))
     assert verdict.status == ACCEPT, verdict
     return result
+
+
+def refuted_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | None]:
+    """At one point or two, or by a reply, with nothing known of joint laws."""
+    return refute_by_laws(problem, posterior, worst_points(problem, posterior), {})
 
 
 def worst_rows(problem: Problem, weights: Tensor, seed: int) -> Tensor:

@@ -15,7 +15,7 @@ from bnncert.laws.corners import grid
 from bnncert.laws.head import head, margins
 from bnncert.laws.lines import line_corners, lines
 from bnncert.laws.proof import prove_laws
-from bnncert.laws.upper import moments, refute_by_laws, worthwhile
+from bnncert.laws.upper import moments, worthwhile
 from bnncert.layers import (
     GELU,
     Dense,
@@ -33,7 +33,7 @@ from bnncert.model.network import Network
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from scenarios import EACH, gaussian, uniform, vector
-from truth import DRAWS, robust_share
+from truth import DRAWS, refuted_by_laws, robust_share
 
 KINDS: tuple[Activation, ...] = (
     *EACH,
@@ -74,7 +74,7 @@ def compared(seed: int, activation: Activation) -> tuple[float, float]:
     error = 4 * (share * (1 - share) / DRAWS).sqrt() + 8 / DRAWS
     assert bool((lower <= share + error).all()), (seed, lower, share)
     point = Problem(problem.network, problem.posterior, problem.specification)
-    for i, found in enumerate(refute_by_laws(point, problem.posterior)):
+    for i, found in enumerate(refuted_by_laws(point, problem.posterior)):
         assert found is None or found.upper >= share[i] - error[i], (seed, i)
     return float(lower.sum()), float(share.sum())
 
@@ -138,7 +138,7 @@ def test_slopes_of_a_shape_are_those_of_its_entries() -> None:
     found = []
     for network in (image, Network((2,), (ends[0], by_neuron, ends[1]))):
         problem = Problem(network, posterior, spec)
-        (law,), (refuted,) = prove_laws(problem, posterior), refute_by_laws(problem, posterior)
+        (law,), (refuted,) = prove_laws(problem, posterior), refuted_by_laws(problem, posterior)
         assert refuted is not None
         found.append((law.bound, refuted.upper))
     (share,) = robust_share(problem, 0).tolist()
@@ -162,7 +162,7 @@ def test_numbers_whose_squares_are_infinite_have_no_law(
     )
     assert isinstance(problem.posterior, Normal)
     (law,) = prove_laws(problem, problem.posterior)
-    assert law.bound == 0
+    assert law.bound <= 0
     (found,) = certify(problem, Concentration(upper=True))
     (share,) = robust_share(problem, 0).tolist()
     assert found.lower <= share + 0.03

@@ -13,12 +13,12 @@ from bnncert import Problem, mlp
 from bnncert.evidence.laws import AnchorLaw
 from bnncert.laws.anchored import fall, prove_by_anchors
 from bnncert.laws.head import head
-from bnncert.laws.upper import refute_by_laws
 from bnncert.model.activations import Activation
 from bnncert.model.box import Box
 from bnncert.model.specification import class_robust, explicit_box, output_interval
 from bnncert.posteriors.independent import Normal
 from scenarios import EACH, draw_many, gaussian, uniform, vector
+from truth import refuted_by_laws
 
 DRAWS, POINTS = 4000, 41
 
@@ -106,7 +106,7 @@ def test_upper_bounds_are_never_below_the_truth(activation: Activation) -> None:
     for seed in range(8):
         problem = between(seed, activation)
         assert isinstance(problem.posterior, Normal)
-        found, true = refute_by_laws(problem, problem.posterior), share(problem, seed)
+        found, true = refuted_by_laws(problem, problem.posterior), share(problem, seed)
         error = 4 * (true * (1 - true) / DRAWS).sqrt() + 8 / DRAWS
         for i, one in enumerate(found):
             assert one is None or one.upper >= true[i] - error[i], (seed, i)

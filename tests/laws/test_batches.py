@@ -8,7 +8,7 @@ import torch
 from bnncert import Problem, class_robust, mlp
 from bnncert.laws.head import read_box
 from bnncert.laws.proof import prove_laws
-from bnncert.laws.upper import refute_by_laws, worthwhile
+from bnncert.laws.upper import worthwhile
 from bnncert.layers import PReLU, ReLU, Tanh
 from bnncert.model.activations import Activation
 from bnncert.model.specification import box_around
@@ -16,6 +16,7 @@ from bnncert.numerics import batching
 from bnncert.posteriors.independent import Normal
 from scenarios import gaussian
 from trunks import behind
+from truth import refuted_by_laws
 
 KINDS: dict[str, tuple[int, int, Activation]] = {  # inputs, neurons
     "few neurons": (12, 3, ReLU()),
@@ -45,7 +46,7 @@ def several(kind: str) -> tuple[Problem, Normal]:
 def said(problem: Problem, posterior: Normal) -> list[tuple[float, ...]]:
     """Of every input: both bounds, the first row's choice, the row refuted and where."""
     found = []
-    laws, refuted = prove_laws(problem, posterior), refute_by_laws(problem, posterior)
+    laws, refuted = prove_laws(problem, posterior), refuted_by_laws(problem, posterior)
     for law, other in zip(laws, refuted, strict=True):
         point = () if other is None else (other.upper, other.row, *other.point.flatten().tolist())
         found.append((law.bound, *law.numbers[0].tolist(), *point))

@@ -10,12 +10,11 @@ import torch
 
 from bnncert import Problem, ball, half_space, mlp
 from bnncert.laws.proof import prove_laws
-from bnncert.laws.upper import refute_by_laws
 from bnncert.layers import ReLU, Softplus, Tanh
 from bnncert.model.specification import Specification, class_robust, output_interval
 from bnncert.posteriors.independent import Normal
 from scenarios import gaussian, normal, uniform, vector
-from truth import DRAWS, assert_below_truth, robust_share
+from truth import DRAWS, assert_below_truth, refuted_by_laws, robust_share
 
 WIDTHS = (1, 2, 3, 5, 8)
 STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
@@ -137,7 +136,7 @@ def counted_twice(seeds: range, eps: float) -> int:
         assert isinstance(problem.posterior, Normal)
         (share,) = robust_share(problem, seed).tolist()
         error = 4 * math.sqrt(share * (1 - share) / DRAWS) + 8 / DRAWS
-        (found,) = refute_by_laws(problem, problem.posterior)
+        (found,) = refuted_by_laws(problem, problem.posterior)
         if found is None:
             assert share > 0.95
             continue
@@ -171,7 +170,7 @@ def test_both_ends_of_hundreds_of_intervals_count(eps: float) -> None:
 
 def test_ends_that_cross_are_never_both_held() -> None:
     """1 < y < -1 of a network whose y is 0 but for little noise."""
-    (found,) = refute_by_laws(*crossed())
+    (found,) = refuted_by_laws(*crossed())
     assert found is not None
     assert found.upper < 1e-6
 
@@ -188,7 +187,7 @@ def test_upper_bounds_hold() -> None:
     """P_safe <= P(row > 0 at the point), by quadrature: v relu(z) + β with v = 1."""
     problem = one([1.0, 0.0, 1.0, -0.5], [1.0, 0.0, 0.0, 0.0], eps=0.2)
     assert isinstance(problem.posterior, Normal)
-    (found,) = refute_by_laws(problem, problem.posterior)
+    (found,) = refuted_by_laws(problem, problem.posterior)
     assert found is not None
     truth = float(normal.cdf(1 - 0.5 / 0.8))  # w > .5/x at x = .8
     assert truth <= found.upper <= truth + 0.06

@@ -8,14 +8,13 @@ import torch
 from bnncert import Problem, Residual, ball, half_space, mlp
 from bnncert.laws.head import has_form, has_trunk, read_at, read_box
 from bnncert.laws.proof import prove_laws
-from bnncert.laws.upper import refute_by_laws
 from bnncert.layers import Dense, ReLU
 from bnncert.model.activations import ACTIVATIONS
 from bnncert.model.network import Network
 from bnncert.posteriors.independent import Normal
 from scenarios import sample_region, vector
 from trunks import behind
-from truth import DRAWS, robust_share
+from truth import DRAWS, refuted_by_laws, robust_share
 
 
 @pytest.mark.parametrize("seed", range(9))
@@ -54,7 +53,7 @@ def compared(seeds: range) -> tuple[float, float]:
         error = 4 * (share * (1 - share) / DRAWS).sqrt() + 8 / DRAWS
         lower = torch.tensor([law.bound for law in prove_laws(problem, posterior)]).double()
         assert bool((lower <= share + error).all()), (seed, lower, share)
-        for i, found in enumerate(refute_by_laws(problem, posterior)):
+        for i, found in enumerate(refuted_by_laws(problem, posterior)):
             assert found is None or found.upper >= share[i] - error[i], (seed, i)
             uppers += 1.0 if found is None else found.upper
         lowers += float(lower.sum())

@@ -21,6 +21,7 @@ from bnncert.numerics.tails import normal_tail
 CELLS = 128
 NODES = 16  # of Gauss and Legendre's rule on a panel
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of a piece of f
+NEAR_POLE = 1.5  # of tanh: an imaginary part below π/2
 RADII = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # ρ of ellipses, of which the best counts
 
 
@@ -109,8 +110,9 @@ def _rule() -> tuple[Tensor, Tensor]:
 def _missed(own: Setting, wide: Tensor, slope: Tensor, most: tuple[Tensor, Tensor]) -> Tensor:
     """What all quadratures may be off by, at every number of panels, of pieces [n, Q].
 
-    On the ellipse of ρ, of half-height y = w (ρ - 1/ρ)/2, an integrand is at most M, and so what a
-    panel of half-width w is off by is at most 8 w M ρ^(1-2N)/(ρ - 1).
+    On the ellipse of ρ, of half-height y = w (ρ - 1/ρ)/2, |Im f| is at most some r and Re f² at
+    least -r², so that an integrand is at most M = exp(y²/2 + a r + b r²/2)/√2π, and what a panel of
+    half-width w is off by at most 8 w M ρ^(1-2N)/(ρ - 1).
     """
     a, b = most
     panels, rho = (
@@ -119,19 +121,17 @@ def _missed(own: Setting, wide: Tensor, slope: Tensor, most: tuple[Tensor, Tenso
     rho = rho[:, None, None]
     half = wide / (2 * panels[:, None, None, None])
     y = half * (rho - 1 / rho) / 2
-    if own.activation.traits.pieces is not None:
-        exponent = a * (slope * y) + b * (slope * y) ** 2 / 2
-    else:
-        exponent = (a + b / 2).where(own.std[:, None] * y <= _strip(own), torch.inf)
+    reach = slope * y
+    if own.activation.traits.pieces is None:
+        # |Im tanh(x + iy)| <= tan y, for |y| < π/2.
+        height, rate = (0.5, 0.5) if isinstance(own.activation, Sigmoid) else (1.0, 1.0)
+        turned = rate * own.std[:, None] * y
+        reach = (height * turned.tan()).where(turned <= NEAR_POLE, torch.inf)
+    exponent = a * reach + b * reach**2 / 2
     largest = (y**2 / 2 + exponent).exp() / math.sqrt(2 * math.pi)
     each = 8 * half * largest * rho ** (1 - 2 * NODES) / (rho - 1)
     found: Tensor = (each.nan_to_num(torch.inf).amin(1) * panels[:, None, None]).sum((1, 2))
     return found
-
-
-def _strip(own: Setting) -> float:
-    """Where |Im z| is no more, |f| <= 1 and f is analytic."""
-    return math.pi / (2 if isinstance(own.activation, Sigmoid) else 4)
 
 
 def _edges(own: Setting, count: int) -> Tensor:

@@ -195,8 +195,8 @@ def _worst(problem: Problem, posterior: Normal, pair: tuple[int, ...]) -> Tensor
             mean, std = standing(net, read, rows, offsets)
             both = torch.special.log_ndtr(-mean / std.clamp_min(1e-300)).sum()
             (slope,) = torch.autograd.grad(both, at)
-        if float(both) > most:
-            most, best = float(both), x
+        if float(both.detach()) > most:
+            most, best = float(both.detach()), x
         x = project(region, (x + radius * 0.5 ** (1 + step / 3) * slope.sign()).unsqueeze(0))[0]
     return best.detach()
 

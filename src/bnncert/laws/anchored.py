@@ -81,7 +81,7 @@ def prove_by_anchors(
     proved = [_proved(one, size) for one in each]
     failing = math.fsum(own.failure for own in proved) + 6 * OUTSIDE * count * len(each)
     return AnchorLaw(
-        max(0.0, 1 - failing * (1 + SPARE)),
+        1 - failing * (1 + SPARE),
         counts,
         size,
         torch.stack([own.numbers for own in proved]),
