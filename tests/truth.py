@@ -24,7 +24,9 @@ def robust_share(problem: Problem, seed: int, draws: int = DRAWS) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     region = problem.specification.region
     points = torch.cat([region.center.unsqueeze(0), sample_region(region, 24, generator)])
-    parameters = _certain_once(problem.network.split(draw_many(problem.posterior, draws, generator)))
+    parameters = _certain_once(
+        problem.network.split(draw_many(problem.posterior, draws, generator))
+    )
     safe = torch.ones(draws, len(problem), dtype=torch.bool)
     for x in points:
         safe &= (problem.specification.margins(problem.network.run(parameters, x)) > 0).all(-1)

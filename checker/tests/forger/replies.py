@@ -17,9 +17,9 @@ def has_relus(net: Net) -> bool:
 
 
 def can_reply(r: Random, made: Forgery) -> bool:
-    """Now and then also where the theorem is silent."""
+    """Now and then also where the theorem is silent: of other activations, and in balls."""
     is_box = made.header["region"]["norm"] in ("linf", "box")
-    return (has_relus(made.net) and is_box) != (r.random() < 0.02)
+    return (has_relus(made.net) and is_box) or r.random() < 0.2
 
 
 def reply(r: Random, made: Forgery, prefix: str, center: Array, row: int) -> dict[str, Any]:
