@@ -142,18 +142,25 @@ def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
     order = _order(own, neurons, at)
     while start < count:
         at = at.cropped(cut)
-        size = max(1, AT_ONCE // (2 * panels * NODES * max(len(at.second), RUN)))
-        part = order[start : start + size]
+        part = order[start : start + _together(panels, at)]
         share = left / min(4 * len(part), count - start)  # others will have fewer frequencies
         mine, those = own.part(part), neurons.part(part)
         a, b = (np.abs(mine.v) * at.largest).sum(0), (mine.deviation * at.largest).sum(0) ** 2
-        panels, error = those.panels(a * HEAVY, b * HEAVY, share / (at.value.size * 2 * NODES))
+        most = share / (at.value.size * 2 * NODES)
+        panels, error = those.panels(a * HEAVY, b * HEAVY, most)
+        first = np.arange(min(len(part), _together(panels, at)))
+        mine, those = mine.part(first), those.part(first)
         weight, f = those.nodes(panels)
-        left, start = left - weight.size * at.value.size, start + size
+        left, start = left - weight.size * at.value.size, start + len(first)
         wrong = at.wrong + _wrong(mine, those, (weight, f), at) + error
         at = replace(at, value=at.value * _product(mine, weight, f, at), wrong=wrong)
     rounding = np.abs(at.value).sum() * 4 * gamma(at.value.size)
     return float(at.value.real.sum()), float((at.lost + at.off.sum() + rounding) * HEAVY)
+
+
+def _together(panels: int, at: Series) -> int:
+    """How many neurons, so that what is held is little."""
+    return max(1, AT_ONCE // (2 * panels * NODES * max(len(at.second), RUN)))
 
 
 def _order(own: Sums, neurons: Neurons, at: Series) -> NDArray[np.int64]:
