@@ -26,7 +26,7 @@ RUN, GROWTH = 8, 600.0  # frequencies on end that are found by products; e^GROWT
 ARITHMETIC = 2.0**-42  # of waves, weights, places and powers of them, of one neuron
 LEFT_OUT = 2.0**-30  # of a series, by frequencies that are left out
 NODES_OF = (2**10, 2**8)  # that a neuron may take at a frequency of one row, and of two
-OTHERS, FEWEST = 2**16, 2**5  # nodes beside these, and neurons that have no fewer
+OTHERS, FEWEST = 2**16, 2**5  # nodes beside these; fewer neurons may take as many as these
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Series:
 
 def work(neurons: int, rows: int, frequencies: int) -> int:
     """How many nodes there are at the most, at every frequency."""
-    return neurons * NODES_OF[rows - 1] * frequencies + max(neurons, FEWEST) * OTHERS
+    return max(neurons, FEWEST) * (NODES_OF[rows - 1] * frequencies + OTHERS)
 
 
 def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
