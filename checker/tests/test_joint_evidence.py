@@ -183,6 +183,9 @@ def test_pairs_beside_a_law(region: Bench) -> None:
     assert empty.code == "malformed"
     for value in (None, {}, [{}], [{"rows": [0], "terms": [3]}], lower["together"] * 2):
         assert region.verdict((place, lower | {"together": value})).code == "malformed"
+    table = region.tensors["c0.t0.windows"]
+    single = (f"{place}/together", [{"rows": [0], "terms": [3]}])
+    assert region.verdict(single, ("tensors/c0.t0.windows", table[:1])).code == "malformed"
     point = region.tensors["c0.t0.point"]
     away = region.verdict(("tensors/c0.t0.point", point + 0.1))
     assert away.code == "point-outside-region"

@@ -57,7 +57,9 @@ def shared() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("laws"), problem((2, 3, 3), 0.05, 5), upper=False)
+    return Desk(
+        tmp_path_factory.mktemp("laws"), problem((2, 3, 3), 0.05, 5), upper=False, joint=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 )
 def test_laws_are_accepted(sizes: tuple[int, ...], eps: float, seed: int, tmp_path: Path) -> None:
     """Also of many neurons; and say a little less than the checker itself finds."""
-    own = Desk(tmp_path, problem(sizes, eps, seed), upper=True)
+    own = Desk(tmp_path, problem(sizes, eps, seed), joint=False)
     entry = own.header["evidence"]["components"][0]
     assert "law" in entry["lower"]
     assert entry["upper"] is None or "law" in entry["upper"]["failure"]

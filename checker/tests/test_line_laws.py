@@ -50,14 +50,14 @@ def asked(activation: Activation, eps: float, hidden: int = 3) -> Problem:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("lines"), asked(Tanh(), 0.05))
+    return Desk(tmp_path_factory.mktemp("lines"), asked(Tanh(), 0.05), joint=False)
 
 
 @pytest.mark.parametrize("activation", KINDS, ids=map(str, KINDS))
 @pytest.mark.parametrize("eps", [0.0, 0.05])
 def test_lines_are_accepted(activation: Activation, eps: float, tmp_path: Path) -> None:
     """And say a little less than the checker itself finds, above and below."""
-    own = Desk(tmp_path, asked(activation, eps))
+    own = Desk(tmp_path, asked(activation, eps), joint=False)
     entry = own.header["evidence"]["components"][0]
     assert isinstance(activation, ReLU) or "threshold" in entry["lower"]["law"]
     assert entry["upper"] is None or "law" in entry["upper"]["failure"]
@@ -128,7 +128,7 @@ def test_a_lattice_law_without_its_lines_is_malformed(desk: Desk) -> None:
 def test_lines_of_one_activation_prove_nothing_of_another(desk: Desk, tmp_path: Path) -> None:
     """Steeper than tanh, the network fails more often; what is claimed is too much."""
     law = desk.header["evidence"]["components"][0]["lower"]
-    other = Desk(tmp_path, asked(ELU(2.0), 0.05))
+    other = Desk(tmp_path, asked(ELU(2.0), 0.05), joint=False)
     other.header["evidence"]["components"][0]["lower"] = law
     other.tensors |= {k: v for k, v in desk.tensors.items() if k.startswith("c0.law")}
     assert other.verdict(("claim/lower", desk.header["claim"]["lower"])).status != ACCEPT

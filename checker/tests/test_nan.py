@@ -28,7 +28,7 @@ def desk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bnncert.laws.proof.FEW", FORMS[request.param])
         folder = tmp_path_factory.mktemp(request.param)
-        found = Desk(folder, problem((2, 3, 3), 0.05, 5), upper=False)
+        found = Desk(folder, problem((2, 3, 3), 0.05, 5), upper=False, joint=False)
     law = found.header["evidence"]["components"][0]["lower"]["law"]
     assert ("threshold" in law) == (request.param == "lines")
     assert found.verdict().status == ACCEPT

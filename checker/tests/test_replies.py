@@ -42,13 +42,13 @@ REGIONS = {
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("replies"), wide_biases(REGIONS["about 0"]))
+    return Desk(tmp_path_factory.mktemp("replies"), wide_biases(REGIONS["about 0"]), joint=False)
 
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_replies_are_accepted(region: str, tmp_path: Path) -> None:
     """And say a little less than the checker itself finds."""
-    own = Desk(tmp_path, wide_biases(REGIONS[region]))
+    own = Desk(tmp_path, wide_biases(REGIONS[region]), joint=False)
     assert own.names[1] == "reply"
     assert own.accepted()[1] < 0.99
 

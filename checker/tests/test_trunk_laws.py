@@ -34,7 +34,7 @@ def test_laws_behind_trunks_are_accepted(seed: int, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    found = Desk(tmp_path_factory.mktemp("trunk"), behind(16)[0], 0)
+    found = Desk(tmp_path_factory.mktemp("trunk"), behind(16)[0], 0, joint=False)
     assert found.names == ("lines", "lines")
     return found
 

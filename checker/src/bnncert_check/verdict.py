@@ -88,7 +88,7 @@ REJECTIONS = {
     "cells-overlap": "two cells of the union share mass, or nothing shows that they do not",
     "threshold-not-positive": "the threshold t is not a positive number",
     "slope-out-of-range": "a slope is not in [0, 1]",
-    "choice-out-of-range": "a choice of a bound for two layers is none that the theorem speaks of",
+    "choice-out-of-range": "a choice of a bound is none that its theorem speaks of",
     "multiplier-negative": "a multiplier of a split is below 0",
     "leaves-do-not-cover": "the leaves of branch and bound leave out a part of the region",
     "point-outside-region": "the point of the upper bound is not in the input region",

@@ -26,6 +26,7 @@ JOINT, TOGETHER = "joint", "together"
 MOST_TERMS = (2**10, 2**7)  # of one row, and of each of two
 MOST_NODES = 2**11  # of two pieces
 LEAST, MOST = 2.0**-100, 2.0**100  # of windows, noises and tilts
+IN_A_STEP = 4  # nodes at a frequency
 HELD = 16  # numbers of a neuron's cell, of its node and of a frequency, about
 
 
@@ -108,7 +109,7 @@ def _require_effort(terms: tuple[int, ...], prefix: str, asked: Asked) -> None:
     held = HELD * (neurons * CELLS + frequencies + MOST_NODES * columns)
     require_room(8 * held, total, f"the joint law {prefix!r} of {neurons} neurons")
     falls = CELLS * (sum(terms) + len(terms) * (4 * BLOCKS + DOUBLINGS))
-    nodes = work(neurons, len(terms), frequencies)
+    nodes = work(neurons, len(terms), frequencies) // IN_A_STEP
     asked.spend(nodes + neurons * falls, f"the joint law {prefix!r}")
 
 

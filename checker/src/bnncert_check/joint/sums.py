@@ -26,7 +26,7 @@ RUN, GROWTH = 8, 600.0  # frequencies on end that are found by products; e^GROWT
 ARITHMETIC = 2.0**-42  # of waves, weights, places and powers of them, of one neuron
 LEFT_OUT = 2.0**-30  # of a series, by frequencies that are left out
 NODES_OF = (2**10, 2**8)  # that a neuron may take at a frequency of one row, and of two
-OTHERS, FEWEST = 2**16, 2**5  # nodes beside these, and neurons that have no fewer
+OTHERS, FEWEST = 2**16, 2**5  # nodes beside these; fewer neurons may take as many as these
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Series:
 
 def work(neurons: int, rows: int, frequencies: int) -> int:
     """How many nodes there are at the most, at every frequency."""
-    return neurons * NODES_OF[rows - 1] * frequencies + max(neurons, FEWEST) * OTHERS
+    return max(neurons, FEWEST) * (NODES_OF[rows - 1] * frequencies + OTHERS)
 
 
 def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
@@ -143,18 +143,25 @@ def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
     order = _order(own, neurons, at)
     while start < count:
         at = at.cropped(cut)
-        size = max(1, AT_ONCE // (2 * panels * NODES * max(len(at.second), RUN)))
-        part = order[start : start + size]
+        part = order[start : start + _together(panels, at)]
         share = left / min(4 * len(part), count - start)  # others will have fewer frequencies
         mine, those = own.part(part), neurons.part(part)
         a, b = (np.abs(mine.v) * at.largest).sum(0), (mine.deviation * at.largest).sum(0) ** 2
-        panels, error = those.panels(a * HEAVY, b * HEAVY, share / (at.value.size * 2 * NODES))
+        most = share / (at.value.size * 2 * NODES)
+        panels, error = those.panels(a * HEAVY, b * HEAVY, most)
+        first = np.arange(min(len(part), _together(panels, at)))
+        mine, those = mine.part(first), those.part(first)
         weight, f = those.nodes(panels)
-        left, start = left - weight.size * at.value.size, start + size
+        left, start = left - weight.size * at.value.size, start + len(first)
         wrong = at.wrong + _wrong(mine, those, (weight, f), at) + error
         at = replace(at, value=at.value * _product(mine, weight, f, at), wrong=wrong)
     rounding = np.abs(at.value).sum() * 4 * gamma(at.value.size)
     return float(at.value.real.sum()), float((at.lost + at.off.sum() + rounding) * HEAVY)
+
+
+def _together(panels: int, at: Series) -> int:
+    """How many neurons, so that what is held is little."""
+    return max(1, AT_ONCE // (2 * panels * NODES * max(len(at.second), RUN)))
 
 
 def _order(own: Sums, neurons: Neurons, at: Series) -> NDArray[np.int64]:
