@@ -12,7 +12,7 @@ from torch import Tensor
 from bnncert import Concentration, Problem, Result, certify, save_posterior
 from bnncert.attack import pgd
 from bnncert.evidence.concentration import Refutation
-from bnncert.laws.upper import refute_by_laws, worst_points
+from bnncert.laws.upper import refute_by_laws, refute_by_replies, worst_points
 from bnncert.model.specification import Region
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
@@ -76,7 +76,10 @@ def accepted_around(problem: Problem, share: float, draws: int, folder: Path) ->
 
 def refuted_by_laws(problem: Problem, posterior: Normal) -> list[Refutation | None]:
     """At one point or two, or by a reply, with nothing known of joint laws."""
-    return refute_by_laws(problem, posterior, worst_points(problem, posterior), {})
+    laws = refute_by_laws(problem, posterior, worst_points(problem, posterior), {})
+    replies = refute_by_replies(problem, posterior)
+    both = ([one for one in pair if one] for pair in zip(laws, replies, strict=True))
+    return [min(found, key=lambda one: one.upper, default=None) for found in both]
 
 
 def worst_rows(problem: Problem, weights: Tensor, seed: int) -> Tensor:

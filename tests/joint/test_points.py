@@ -11,6 +11,7 @@ import torch
 from scipy import integrate, stats
 
 from bnncert import Concentration, Problem, ball, certify, half_space, mlp
+from bnncert.evidence.concentration import Refutation
 from bnncert.joint.neurons import cells
 from bnncert.joint.search import prove, refute, share
 from bnncert.joint.series import chance
@@ -71,7 +72,9 @@ def holds(seed: int, eps: tuple[float, ...] = (0.0,)) -> float:
     assert_below_truth(problem, torch.tensor(bounds).double(), seed)
     points = {i: one.point for i, one in worst_points(problem, posterior).items()}
     truth, gained = robust_share(problem, seed).tolist(), sum(bounds)
-    for i, found in refute(problem, posterior, points).items():
+    for i, found in refute(problem, posterior, points, [None] * len(problem)).items():
+        if found is None:
+            continue
         error = 4 * math.sqrt(truth[i] * (1 - truth[i]) / DRAWS) + 8 / DRAWS
         assert found.upper >= truth[i] - error, seed
         gained += 1 - found.upper
@@ -146,6 +149,12 @@ def bound(problem: Problem, posterior: Normal, rows: tuple[int, ...], side: int)
     return found.bound
 
 
+def at_point(problem: Problem, posterior: Normal) -> Refutation:
+    found = refute(problem, posterior, {0: problem.specification.region.center[0]}, [None])[0]
+    assert found is not None
+    return found
+
+
 def test_pairs_are_worth_what_rows_fail_together() -> None:
     """Two rivals that are nearly one: the union over rows counts their failures twice."""
     network = mlp(1, 1, 3)
@@ -161,8 +170,7 @@ def test_pairs_are_worth_what_rows_fail_together() -> None:
     assert law.bound < truth - 0.09
     assert truth - 0.02 < found.bound < truth + 0.01
     assert [one.rows for one in found.laws] == [(0,), (1,), (0, 1)]
-    points = {0: spec.region.center[0]}
-    upper = refute(problem, posterior, points)[0].upper
+    upper = at_point(problem, posterior).upper
     assert truth - 0.01 < upper < truth + 0.03
 
 
@@ -175,7 +183,7 @@ def test_opposite_rows_never_fail_together() -> None:
     middle = float(network.forward(mean, region.center))
     problem = Problem(network, posterior, output_interval(region, middle - 0.5, middle + 1))
     (lower,) = prove(problem, posterior)
-    upper = refute(problem, posterior, {0: region.center[0]})[0]
+    upper = at_point(problem, posterior)
     assert lower is not None
     assert [one.rows for one in lower.laws] == [(0,), (1,)]
     (truth,) = robust_share(problem, 0, 20_000).tolist()

@@ -23,7 +23,7 @@ from bnncert.evidence.laws import Law
 from bnncert.joint import search as joint
 from bnncert.laws.head import has_form, read_of
 from bnncert.laws.proof import prove_laws
-from bnncert.laws.upper import refute_by_laws, worst_points, worthwhile
+from bnncert.laws.upper import refute_by_laws, refute_by_replies, worst_points, worthwhile
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
 from bnncert.outcome import Outcome
@@ -194,11 +194,13 @@ class Concentration:
         if not self.upper:
             return better
         worst = worst_points(problem, posterior)
-        at_points = joint.refute(problem, posterior, {i: one.point for i, one in worst.items()})
-        refutations = refute_by_laws(problem, posterior, worst, at_points)
+        replied = refute_by_replies(problem, posterior)
+        points = {i: one.point for i, one in worst.items()}
+        at_points = joint.refute(problem, posterior, points, replied)
+        by_laws = refute_by_laws(problem, posterior, worst, at_points)
         return [
-            replace(one, refutation=_lower(one.refutation, other))
-            for one, other in zip(better, refutations, strict=True)
+            replace(one, refutation=_lower(_lower(one.refutation, reply), other))
+            for one, reply, other in zip(better, replied, by_laws, strict=True)
         ]
 
     def _with_correlations(

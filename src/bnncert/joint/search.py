@@ -35,8 +35,9 @@ from bnncert.numerics.rounding import UNIT
 from bnncert.numerics.tails import normal_tail
 from bnncert.posteriors.independent import Normal
 
-WORTH = 1e-4  # of a chance that two rows fail together, which is worth its law
+WORTH, THERE = 1e-4, 1e-3  # a chance that two rows fail together at a point; on a region
 MOST_ROWS = 128
+NEAR = 0.02  # of a chance that is guessed
 FEW = 4  # rows of an upper end, or of pairs on a region
 STEPS = 12  # of a search for a point
 ABOVE, BELOW = -1, 1  # a bound of a chance from above, where rows are shifted down; and from below
@@ -110,7 +111,7 @@ def _proved(at: At) -> Joint | None:
     alone = [one for one in rows if one is not None]
     if len(alone) < len(rows):
         return None
-    pairs = [at.law(pair, BELOW) for pair in _forest(range(len(rows)), at.guess)]
+    pairs = [at.law(pair, BELOW) for pair in _forest(range(len(rows)), at.guess, WORTH)]
     shared = [one for one in pairs if one is not None and one.bound > 0]
     failing = math.fsum(one.bound for one in alone) - math.fsum(one.bound for one in shared)
     bound = 1 - failing - 8 * UNIT * len(alone)
@@ -119,14 +120,14 @@ def _proved(at: At) -> Joint | None:
 
 
 def _forest(
-    rows: Sequence[int], guess: Callable[[tuple[int, int]], float]
+    rows: Sequence[int], guess: Callable[[tuple[int, int]], float], worth: float
 ) -> list[tuple[int, int]]:
-    """The pairs, without a cycle, that fail together most often."""
+    """The pairs, without a cycle, that fail together most often, and often enough."""
     known = sorted(((guess(pair), pair) for pair in combinations(rows, 2)), reverse=True)
     tree = {row: row for row in rows}
     found = []
     for chance_of_both, (i, j) in known:
-        if chance_of_both < WORTH:
+        if chance_of_both < worth:
             break
         first, second = tree[i], tree[j]
         if first != second:
@@ -144,7 +145,7 @@ def share(problem: Problem, posterior: Normal, laws: Sequence[Law]) -> list[Law]
     if not applies(head(network, posterior).activation):
         return list(laws)
     return [
-        _shared(problem[i : i + 1], posterior, law) if -1 < law.bound < 1 - WORTH else law
+        _shared(problem[i : i + 1], posterior, law) if -1 < law.bound < 1 - THERE else law
         for i, law in enumerate(laws)
     ]
 
@@ -160,7 +161,8 @@ def _shared(problem: Problem, posterior: Normal, law: Law) -> Law:
         if not center.excluded(pair)
     }
     found = []
-    for pair in _forest(each, lambda pair: places[pair].guess(pair) if pair in places else 0.0):
+    forest = _forest(each, lambda both: places[both].guess(both) if both in places else 0.0, THERE)
+    for pair in forest:
         both = places[pair].law(pair, BELOW)
         if both is not None and both.bound > 0:
             found.append((places[pair].point[0].cpu(), both))
@@ -204,21 +206,28 @@ def _worst(problem: Problem, posterior: Normal, pair: tuple[int, ...]) -> Tensor
     return best.detach()
 
 
-def refute(problem: Problem, posterior: Normal, points: dict[int, Tensor]) -> dict[int, Refutation]:
-    """Of some inputs at points [*shape]; where no row fails often enough there is none."""
+def refute(
+    problem: Problem,
+    posterior: Normal,
+    points: dict[int, Tensor],
+    known: Sequence[Refutation | None],
+) -> dict[int, Refutation | None]:
+    """Of some inputs at points [*shape]; None where no row fails often enough, or where what is
+    known of the input seems to be no worse."""
     if not applies(head(problem.network, posterior).activation):
         return {}
-    each = {
-        i: _refuted(At(problem[i : i + 1], posterior, point.unsqueeze(0)))
-        for i, point in points.items()
-    }
-    return {i: one for i, one in each.items() if one is not None}
+    found: dict[int, Refutation | None] = {}
+    for i, point in points.items():
+        at, before = At(problem[i : i + 1], posterior, point.unsqueeze(0)), known[i]
+        if at.within:
+            found[i] = _refuted(at, before.upper if before else 1.0)
+    return found
 
 
-def _refuted(at: At) -> Refutation | None:
-    if not at.within:
+def _refuted(at: At, before: float) -> Refutation | None:
+    chosen, guess = _rows_of_upper(at)
+    if 1 - guess > before + NEAR:
         return None
-    chosen = _rows_of_upper(at)
     alone = [at.law((row,), BELOW) for row in chosen]
     pairs = [at.law(pair, ABOVE) for pair in combinations(chosen, 2) if not at.excluded(pair)]
     known = [one for one in (*alone, *pairs) if one is not None]
@@ -235,19 +244,19 @@ def _refuted(at: At) -> Refutation | None:
     return Refutation(1 - bound, at.point[0].cpu(), chosen[0], proof)
 
 
-def _rows_of_upper(at: At) -> tuple[int, ...]:
-    """Those that together seem to fail most, by Bonferroni's inequality."""
+def _rows_of_upper(at: At) -> tuple[tuple[int, ...], float]:
+    """Those that together seem to fail most, by Bonferroni's inequality, and about how often."""
     nearest = sorted(range(len(at.rows)), key=lambda row: -at.guess((row,)))[:FEW]
     alone = {row: at.guess((row,)) for row in nearest}
     both = {pair: at.guess(pair) for pair in combinations(nearest, 2)}
+
+    def failing(rows: tuple[int, ...]) -> float:
+        together = sum(both[pair] for pair in combinations(rows, 2))
+        return sum(alone[row] for row in rows) - together
+
     sets = (rows for count in range(1, FEW + 1) for rows in combinations(nearest, count))
-    return max(
-        sets,
-        key=lambda rows: (
-            sum(alone[row] for row in rows) - sum(both[pair] for pair in combinations(rows, 2)),
-            -len(rows),
-        ),
-    )
+    best = max(sets, key=lambda rows: (failing(rows), -len(rows)))
+    return best, failing(best)
 
 
 def _evidence(found: Chance) -> PointLaw:

@@ -112,11 +112,25 @@ def worst_points(problem: Problem, posterior: Normal) -> dict[int, Worst]:
     return {i: one for i, one in found if one.chance > WORTH}
 
 
+def refute_by_replies(problem: Problem, posterior: Normal) -> list[Refutation | None]:
+    """By a reply to the weights, where all inputs' corners are in the region."""
+    each = (problem[i : i + 1] for i in range(len(problem)))
+    return [
+        refute_by_reply(own.network, posterior, own.specification, ROWS)
+        if can_reply(own, own.specification)
+        else None
+        for own in each
+    ]
+
+
 def refute_by_laws(
-    problem: Problem, posterior: Normal, worst: dict[int, Worst], known: dict[int, Refutation]
+    problem: Problem,
+    posterior: Normal,
+    worst: dict[int, Worst],
+    known: dict[int, Refutation | None],
 ) -> list[Refutation | None]:
-    """For every input an upper bound at the worst point found, beside what is known there, or by
-    more than one point; None where no row fails."""
+    """For every input an upper bound at the worst point found, unless something is known there, or
+    at two points; None where no row fails."""
     left = {i: one for i, one in worst.items() if i not in known}
     first = _failing(problem, posterior, {i: (one, one.row) for i, one in left.items()})
     others = {i: (one, one.other) for i, one in left.items() if one.other is not None}
@@ -124,20 +138,12 @@ def refute_by_laws(
     at_one = {i: _refutation(one, first[i], second.get(i)) for i, one in left.items()}
     found: list[Refutation | None] = []
     for i in range(len(problem)):
-        own = problem[i : i + 1]
-        each = [known.get(i, at_one.get(i)), _replied(own, posterior)]
+        each = [(known | at_one).get(i)]
         if i in worst:
-            each.append(_apart(own, posterior, worst[i]))
+            each.append(_apart(problem[i : i + 1], posterior, worst[i]))
         refutations = [one for one in each if one is not None]
         found.append(min(refutations, key=lambda one: one.upper, default=None))
     return found
-
-
-def _replied(problem: Problem, posterior: Normal) -> Refutation | None:
-    """By a reply to the weights, where all inputs' corners are in the region."""
-    if not can_reply(problem, problem.specification):
-        return None
-    return refute_by_reply(problem.network, posterior, problem.specification, ROWS)
 
 
 @dataclass(frozen=True, eq=False)
