@@ -23,8 +23,8 @@ from bnncert.layers import Hardtanh, LeakyReLU, PReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.activations import Activation
 from bnncert.model.specification import class_robust, output_interval
 from bnncert.posteriors.independent import Normal
-from scenarios import gaussian, normal, uniform, vector
-from truth import DRAWS, assert_below_truth, robust_share
+from scenarios import draw_many, gaussian, normal, uniform, vector
+from truth import DRAWS, assert_below, robust_share
 
 WIDTHS = (1, 2, 3, 5, 8, 24)
 STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
@@ -60,6 +60,16 @@ def posterior_of(problem: Problem) -> Normal:
     return problem.posterior
 
 
+def sampled(problem: Problem, seed: int) -> torch.Tensor:
+    """The share of networks whose rows are positive at points, or on all of a region, about."""
+    region = problem.specification.region
+    if bool(region.eps.any()):
+        return robust_share(problem, seed)
+    weights = draw_many(problem.posterior, DRAWS, torch.Generator().manual_seed(seed))
+    outputs = problem.network.forward(weights, region.center)
+    return (problem.specification.margins(outputs) > 0).all(-1).double().mean(0)
+
+
 def holds(seed: int, eps: tuple[float, ...] = (0.0,)) -> float:
     """Lower ends are not above the truth, upper ones not below; how far both are from [0, 1]."""
     problem = tiny(seed, eps)
@@ -69,9 +79,10 @@ def holds(seed: int, eps: tuple[float, ...] = (0.0,)) -> float:
     else:
         laws = share(problem, posterior, prove_laws(problem, posterior))
         bounds = [max(0.0, law.bound) for law in laws]
-    assert_below_truth(problem, torch.tensor(bounds).double(), seed)
+    share_of_safe = sampled(problem, seed)
+    assert_below(torch.tensor(bounds).double(), share_of_safe, seed)
     points = {i: one.point for i, one in worst_points(problem, posterior).items()}
-    truth, gained = robust_share(problem, seed).tolist(), sum(bounds)
+    truth, gained = share_of_safe.tolist(), sum(bounds)
     for i, found in refute(problem, posterior, points, [None] * len(problem)).items():
         if found is None:
             continue
@@ -89,7 +100,7 @@ def test_the_truth_is_between_both_ends(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_pairs_on_regions_do_not_pass_the_truth(block: int) -> None:
-    assert sum(holds(500 + 25 * block + k, (0.01, 0.1, 0.3)) for k in range(25)) > 6
+    assert sum(holds(500 + 12 * block + k, (0.01, 0.1, 0.3)) for k in range(12)) > 3
 
 
 @pytest.mark.slow
@@ -199,7 +210,7 @@ def test_ends_that_cross_are_not_added_up() -> None:
     spec = output_interval(region, 0.0, 1.0)
     crossed = type(spec)(region, spec.rows, vector(0.0, -1e-3).reshape(1, 2))
     problem = Problem(network, posterior, crossed)
-    found = refute(problem, posterior, {0: region.center[0]})
+    found = refute(problem, posterior, {0: region.center[0]}, [None])
     assert found[0].upper >= 0 if found else True
     assert prove(problem, posterior)[0] is None
 
