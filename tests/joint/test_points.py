@@ -23,7 +23,7 @@ from bnncert.model.activations import Activation
 from bnncert.model.specification import class_robust, output_interval
 from bnncert.posteriors.independent import Normal
 from scenarios import gaussian, normal, uniform, vector
-from truth import DRAWS, assert_below_truth, robust_share
+from truth import DRAWS, assert_below_truth, refuted_by_laws, robust_share
 
 WIDTHS = (1, 2, 3, 5, 8, 24)
 STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
@@ -230,3 +230,20 @@ def test_a_certain_row_is_beside_others() -> None:
     assert prove(problem, posterior) == [None]
     upper = refute(problem, posterior, {0: point.center[0]})[0].upper
     assert truth - 0.01 < upper < truth + 0.01
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+def test_laws_of_rows_stay_where_a_series_needs_smoothing(activation: Activation) -> None:
+    """Behind a certain output the characteristic function falls slowly, and smoothing costs."""
+    network = mlp(1, 8, 2, activation=activation)
+    mean = gaussian(network.size, generator=torch.Generator().manual_seed(1))
+    std = torch.where(torch.arange(network.size) < 16, 0.5, 0.0).double()
+    posterior = Normal(mean, std)
+    point = ball(vector(0.7).reshape(1, 1), 0.0)
+    middle = float((network.forward(mean, point.center) @ vector(1.0, -1.0)))
+    problem = Problem(network, posterior, half_space(point, vector(1.0, -1.0), middle - 0.2))
+    (law,), (refuted,) = prove_laws(problem, posterior), refuted_by_laws(problem, posterior)
+    assert refuted is not None
+    (result,) = certify(problem, Concentration(upper=True))
+    assert result.lower > law.bound - 1e-4
+    assert result.upper < refuted.upper + 1e-4
