@@ -247,3 +247,21 @@ def test_laws_of_rows_stay_where_a_series_needs_smoothing(activation: Activation
     (result,) = certify(problem, Concentration(upper=True))
     assert result.lower > law.bound - 1e-4
     assert result.upper < refuted.upper + 1e-4
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_tails_of_little_noise_are_not_lost(sign: float) -> None:
+    """v tanh(1) + β is Gaussian, and thousands of its deviations from 0 by its neuron alone: no
+    moment of that is a float."""
+    posterior = Normal(vector(1.0, 0.0, sign * 5.0, 0.0), vector(0.0, 0.0, 1e-3, 1e-3))
+    point = ball(vector(1.0).reshape(1, 1), 0.0)
+    f = math.tanh(1.0)
+    space = half_space(point, vector(1.0), sign * 5.0 * f)
+    problem = Problem(mlp(1, 1, 1, activation=Tanh()), posterior, space)
+    net, x = head(problem.network, posterior), point.center[0]
+    own = setting(net, x, x, space.rows[0], space.offsets[0])
+    found = chance(own, cells(own), (0,), BELOW)
+    assert found is not None
+    (window,) = found.windows
+    std = 1e-3 * math.hypot(f, 1.0)
+    assert window.lost > float(normal.cdf(window.low / std) + normal.sf(window.high / std))
