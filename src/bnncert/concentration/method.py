@@ -197,10 +197,14 @@ class Concentration:
         replied = refute_by_replies(problem, posterior)
         points = {i: one.point for i, one in worst.items()}
         at_points = joint.refute(problem, posterior, points, replied)
-        by_laws = refute_by_laws(problem, posterior, worst, at_points)
+        settled = {
+            i: one for i, one in at_points.items() if one is None or not _is_smoothed(one.proof)
+        }
+        by_laws = refute_by_laws(problem, posterior, worst, settled)
+        each = zip(better, replied, by_laws, strict=True)
         return [
-            replace(one, refutation=_lower(_lower(one.refutation, reply), other))
-            for one, reply, other in zip(better, replied, by_laws, strict=True)
+            replace(one, refutation=_lower(one.refutation, reply, at_points.get(i), other))
+            for i, (one, reply, other) in enumerate(each)
         ]
 
     def _with_correlations(
@@ -283,20 +287,27 @@ class _Found:
 
 
 def _laws(problem: Problem, posterior: Normal) -> list[Law | Joint]:
-    """At points joint laws where they speak of the activation; else laws of the rows alone, and
-    what two of them share."""
+    """At points joint laws where they speak of the activation; else, and where these need
+    smoothing, laws of the rows alone and what two of them share."""
     box = problem.specification.region.box
     points = (box.lower == box.upper).flatten(1).all(1)
-    found: dict[int, Law | Joint | None] = {}
+    found: dict[int, Joint | None] = {}
     if bool(points.any()):
         at = points.nonzero().squeeze(-1)
         found |= zip(at.tolist(), joint.prove(problem[at], posterior), strict=True)
-    left = [i for i in range(len(problem)) if found.get(i) is None]
+    known: dict[int, Law | Joint] = {i: one for i, one in found.items() if one is not None}
+    left = [i for i in range(len(problem)) if i not in known or _is_smoothed(known[i])]
     if left:
         part = problem[torch.tensor(left, device=points.device)]
-        laws = joint.share(part, posterior, prove_laws(part, posterior))
-        found |= zip(left, laws, strict=True)
-    return [one for i in range(len(problem)) if (one := found[i]) is not None]
+        for i, law in zip(
+            left, joint.share(part, posterior, prove_laws(part, posterior)), strict=True
+        ):
+            known[i] = max(known.get(i, law), law, key=lambda one: one.bound)
+    return [known[i] for i in range(len(problem))]
+
+
+def _is_smoothed(proof: Proved) -> bool:
+    return isinstance(proof, Joint) and proof.smoothed
 
 
 def _is_broken(refutation: Refutation | None) -> bool:
@@ -305,10 +316,10 @@ def _is_broken(refutation: Refutation | None) -> bool:
     return refutation is not None and refutation.proof.bound >= 0.5
 
 
-def _lower(first: Refutation | None, second: Refutation | None) -> Refutation | None:
-    """The better of two upper bounds."""
-    both = [one for one in (first, second) if one is not None]
-    return min(both, key=lambda one: one.upper, default=None)
+def _lower(*each: Refutation | None) -> Refutation | None:
+    """The best of several upper bounds."""
+    known = [one for one in each if one is not None]
+    return min(known, key=lambda one: one.upper, default=None)
 
 
 def gaussian_components(problem: Problem) -> tuple[tuple[float, ...], tuple[Gaussian, ...]]:

@@ -37,6 +37,11 @@ class Joint:
     bound: float
     laws: tuple[PointLaw, ...]
 
+    @property
+    def smoothed(self) -> bool:
+        """Whether rows were given noise of their own, which costs: other laws may be better."""
+        return any(bool((law.windows[:, 2] > 0).any()) for law in self.laws)
+
 
 def write_joint(found: Joint, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     laws = write_point_laws(found.laws, f"{prefix}j", tensors)

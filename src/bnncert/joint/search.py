@@ -212,22 +212,24 @@ def refute(
     points: dict[int, Tensor],
     known: Sequence[Refutation | None],
 ) -> dict[int, Refutation | None]:
-    """Of some inputs at points [*shape]; None where no row fails often enough, or where what is
-    known of the input seems to be no worse."""
+    """Of some inputs at points [*shape], where series say something; None where what is known of
+    the input seems to be better."""
     if not applies(head(problem.network, posterior).activation):
         return {}
     found: dict[int, Refutation | None] = {}
     for i, point in points.items():
         at, before = At(problem[i : i + 1], posterior, point.unsqueeze(0)), known[i]
-        if at.within:
-            found[i] = _refuted(at, before.upper if before else 1.0)
+        if not at.within:
+            continue
+        rows, guess = _rows_of_upper(at)
+        if before is not None and 1 - guess > before.upper + NEAR:
+            found[i] = None
+        elif one := _refuted(at, rows):
+            found[i] = one
     return found
 
 
-def _refuted(at: At, before: float) -> Refutation | None:
-    chosen, guess = _rows_of_upper(at)
-    if 1 - guess > before + NEAR:
-        return None
+def _refuted(at: At, chosen: tuple[int, ...]) -> Refutation | None:
     alone = [at.law((row,), BELOW) for row in chosen]
     pairs = [at.law(pair, ABOVE) for pair in combinations(chosen, 2) if not at.excluded(pair)]
     known = [one for one in (*alone, *pairs) if one is not None]

@@ -131,7 +131,8 @@ def _log_moments(
     t = tilts.unsqueeze(-1).unsqueeze(-1)
     v, variance = own.v[row].unsqueeze(-1), variance.unsqueeze(-1)
     ends = (t**2 * variance * f**2 / 2 - t * v * f for f in (known.least, known.largest))
-    moments = known.expected(torch.maximum(*ends).exp()).log().sum(-1)
+    # One neuron's may be no float, where it moves the row by hundreds of deviations.
+    moments = (torch.maximum(*ends) + known.mass.log()).logsumexp(-1).sum(-1)
     rest = tilts**2 * (shift + eta**2) / 2 - tilts * (own.beta[row] + side * TURN * eta)
     return (moments + rest).nan_to_num(torch.inf)
 
