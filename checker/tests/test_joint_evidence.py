@@ -25,6 +25,7 @@ from bnncert_check.laws import rows as rows_of_laws
 from bnncert_check.laws.cells import outside
 from bnncert_check.laws.lattice import Choice
 from bnncert_check.laws.rows import LineLaw, SharedLaw
+from bnncert_check.linear import Bounded
 from bnncert_check.region import Region
 from checking import Desk
 from scenarios import gaussian, vector
@@ -483,6 +484,34 @@ def test_behind_certain_layers(tmp_path: Path) -> None:
     assert verdict.supported is not None
     assert again.supported is not None
     assert np.abs(np.subtract(verdict.supported, again.supported)).max() < 1e-4
+
+
+def test_pairs_behind_certain_layers_take_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pair is some bytes of a file, and a walk over large images takes seconds."""
+    network = Network((2,), (Dense(2, 3), Tanh(), Dense(3, 4), ReLU(), Dense(4, 6)))
+    mean = gaussian(network.size, generator=torch.Generator().manual_seed(3))
+    std = torch.full_like(mean, 0.3)
+    std[:9] = 0
+    region = ball(vector(0.4, -0.3).reshape(1, 2), 1e-3)
+    label = network.forward(mean, region.center).argmax(-1)
+    own = Desk(tmp_path, Problem(network, Normal(mean, std), class_robust(region, label, 6)))
+    (entry,) = own.header["evidence"]["components"]
+    entry["upper"], entry["lower"] = None, {"probability": "0x0p0", "law": entry["lower"]["law"]}
+    own.header["claim"] = {"lower": "0x0p0", "upper": "0x1p0"}
+    own.tensors = {k: v for k, v in own.tensors.items() if not k.startswith(("c0.t", "c0.upper."))}
+    own.tensors.pop("c0.point", None)
+    walks, walk = [], Bounded.walk
+    monkeypatch.setattr(Bounded, "walk", lambda *about: walks.append(0) or walk(*about))
+    assert own.verdict().status == ACCEPT
+    before = len(walks)
+    assert before
+    own.tensors |= {f"c0.t{k}.windows": np.ones((2, 5)) * [-9, 9, 1, 1, 1] for k in range(4)}
+    own.tensors |= {f"c0.t{k}.point": region.center[0].numpy() for k in range(4)}
+    entry["lower"]["together"] = [{"rows": [k, k + 1], "terms": [9, 9]} for k in range(4)]
+    assert own.verdict().status == ACCEPT
+    assert len(walks) == 2 * before
 
 
 def test_parts_of_a_mixture(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bnncert_check.joint.neurons import Neurons, at_point
 from bnncert_check.joint.series import Joint, above, below
 from bnncert_check.joint.sums import Sums, sums
 from bnncert_check.laws.rows import Form, require_form
-from bnncert_check.linear import Interval, certain_box
+from bnncert_check.linear import certain_point
 from bnncert_check.model import Model, Posterior
 from bnncert_check.region import Region
 
@@ -70,9 +70,7 @@ def both_fail(asked: Rows, law: Joint, point: Region) -> arb:
 def _neurons(asked: Rows, point: Region) -> tuple[Form, Neurons]:
     """Behind certain layers, of the box that these leave."""
     form = require_form(asked.model, asked.posterior)
-    box = Interval(point.lower, point.upper)
-    if form.node:
-        box = certain_box(asked.model, asked.posterior.fields["mean"], point, form.node)
+    box = certain_point(asked.model, asked.posterior.fields["mean"], point.lower, form.node)
     return form, at_point(form, asked.posterior, box)
 
 
