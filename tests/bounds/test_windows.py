@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -129,10 +131,18 @@ def in_tiles(monkeypatch: pytest.MonkeyPatch, side: int) -> None:
     monkeypatch.setattr(neurons, "SIDES", (side,))
 
 
-@pytest.mark.parametrize("side", [1, 2, 4])
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-@pytest.mark.parametrize("noise", ["head", "all", "shared"])
+def every_pair() -> list[Any]:
+    """All of noise, norm, network and side; in every run a third, in which any two of them meet."""
+    kinds = ("head", "all", "shared"), ("linf", "l2", "l1"), tuple(NETWORKS), (1, 2, 4)
+    return [
+        pytest.param(*values, marks=[pytest.mark.slow] * (sum(places) % 3 > 0))
+        for values, places in zip(
+            product(*kinds), product(*(range(len(kind)) for kind in kinds)), strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize(("noise", "norm", "name", "side"), every_pair())
 def test_functionals_are_the_same(
     noise: str, norm: str, name: str, side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

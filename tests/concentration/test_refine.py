@@ -269,7 +269,7 @@ def test_a_closed_interval_ends_the_search() -> None:
     """Where all that is left to gain is below the precision; and no precision but 0 costs more than
     it says."""
     wasted = 0
-    for seed in range(12):
+    for seed in range(6):
         problem = open_problem(seed, (3, 8, 3), std=[0.005, 0.02, 0.05][seed % 3])
         found = {
             p: certify(problem, Concentration(effort=2, nodes=200, precision=p))

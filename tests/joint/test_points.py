@@ -218,3 +218,15 @@ def test_on_a_gpu(eps: float) -> None:
             for one in (problem, problem.to("cuda"))
         )
         assert torch.tensor(here).allclose(torch.tensor(there), rtol=0, atol=1e-7), seed
+
+
+def test_a_certain_row_is_beside_others() -> None:
+    """Two outputs are 1 and 0 for sure; the third is random, and laws of it are found."""
+    std = vector(0.5, 0.1, 0.0, 0.0, 0.3, 0.0, 0.0, 0.2)
+    posterior = Normal(vector(0.5, 0.0, 0.0, 0.0, 0.7, 1.0, 0.0, 0.3), std)
+    point = ball(vector(1.0).reshape(1, 1), 0.0)
+    problem = Problem(mlp(1, 1, 3), posterior, class_robust(point, torch.tensor([0]), 3))
+    (truth,) = robust_share(problem, 0, 20_000).tolist()
+    assert prove(problem, posterior) == [None]
+    upper = refute(problem, posterior, {0: point.center[0]})[0].upper
+    assert truth - 0.01 < upper < truth + 0.01

@@ -79,7 +79,7 @@ def concentration(r: Random, made: Forgery) -> dict[str, Any]:
 def _upper(r: Random, made: Forgery, part: int, chain: bool) -> dict[str, Any]:
     """At a point, or by a reply about it."""
     point, row = _weakest(r, made, part)
-    if chain and r.random() < 0.3 and can_reply(r, made.net):
+    if chain and r.random() < 0.5 and can_reply(r, made):
         return {"row": row, "failure": reply(r, made, f"c{part}.upper.", point, row)}
     made.tensors[f"c{part}.point"] = point
     upper = _failure(r, made, f"c{part}.upper.", row, part, chain)

@@ -8,7 +8,25 @@ from typing import Any
 import numpy as np
 
 from forger.forgery import Forgery
-from forger.nets import CURVES, Array, Net, Random, pick
+from forger.graphs import random_net
+from forger.nets import CURVES, Array, Layer, Net, Random, activation, pick
+
+
+def hidden_layer(r: Random) -> Net:
+    """Dense, an activation and Dense, on the input or on any other network."""
+    before = Net((int(pick(r, [1, 1, 2])),), ())
+    if r.random() < 0.5:
+        before = random_net(r)
+    elif r.random() < 0.2:
+        before = Net(before.input_shape, ({"type": "Flatten"},))
+    return Net(before.input_shape, (*before.layers, *_ending(r, *before.shapes[-1])))
+
+
+def _ending(r: Random, inputs: int) -> tuple[Layer, ...]:
+    hidden, outputs = (int(pick(r, [1, 2, 3])) for _ in range(2))
+    first = {"type": "Dense", "inputs": inputs, "outputs": hidden, "bias": bool(r.random() < 0.7)}
+    last = {"type": "Dense", "inputs": hidden, "outputs": outputs, "bias": bool(r.random() < 0.7)}
+    return first, activation(r), last
 
 
 def has_form(net: Net) -> bool:
@@ -35,8 +53,8 @@ def line_law(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Any]
     something."""
     hidden, found = made.net.layers[-3]["outputs"], lattice(r)
     cells, size = found["cells"], found["size"]
-    at_point = prefix.count(".") > 1  # where nothing moves
-    if r.random() < (0.03 if at_point else 0.5):
+    moving = 0 if prefix.count(".") > 1 else len(_sides(made))  # nothing does at a point
+    if r.random() < (0.5 if moving == 1 else 0.03):
         shape: tuple[int, ...] = (rows, hidden, cells[0], 2)
         made.tensors[f"{prefix}law.numbers"] = numbers(r, size, (rows, 3))
         made.tensors |= _anchors(r, made, prefix, rows)
@@ -79,15 +97,26 @@ def numbers(r: Random, size: int, shape: tuple[int, ...]) -> Array:
 
 def _anchors(r: Random, made: Forgery, prefix: str, rows: int) -> dict[str, Array]:
     """At an end of the side that moves, between them, or elsewhere; where several move, of one."""
-    points = made.points()
-    x = (points if len(points) else made.tensors["x"][None]).reshape(max(len(points), 1), -1)
-    low, high = x.min(0), x.max(0)
+    low, high = _ends(made)
     side = int((high - low).argmax())
     places = [pick(r, [0.0, 1.0, 0.5, float(r.normal())]) for _ in range(rows)]
     return {
         f"{prefix}law.anchors": np.array([low[side] + p * (high - low)[side] for p in places]),
         f"{prefix}law.spared": r.exponential(float(pick(r, [0.1, 0.5])), rows),
     }
+
+
+def _ends(made: Forgery) -> tuple[Array, Array]:
+    """Of the region, as far as its points show them."""
+    points = made.points()
+    x = (points if len(points) else made.tensors["x"][None]).reshape(max(len(points), 1), -1)
+    return x.min(0), x.max(0)
+
+
+def _sides(made: Forgery) -> Array:
+    """Those that move."""
+    low, high = _ends(made)
+    return np.flatnonzero(high > low)
 
 
 def _box(r: Random, made: Forgery, prefix: str) -> dict[str, Array]:

@@ -15,11 +15,14 @@ from forger.nets import Array, Net, Random, pick
 KINDS = ("boxes", "concentration", "concentration", "concentration", "networks", "softmax", "mean")
 
 
-def forge(r: Random, net: Net) -> Forgery:
-    """A random question with random evidence of a kind that mostly fits the posterior."""
+def forge(r: Random, net: Net, laws: bool = False) -> Forgery:
+    """A random question with random evidence of a kind that mostly fits the posterior; of laws
+    alone, concentration of Gaussians."""
     posterior = random_posterior(r, net)
-    kind = pick(r, KINDS)
-    if r.random() < 0.85:  # otherwise whatever comes: it must be refused
+    while laws and not _is_for_laws(r, net, posterior):
+        posterior = random_posterior(r, net)
+    kind = "concentration" if laws else pick(r, KINDS)
+    if not laws and r.random() < 0.85:  # otherwise whatever comes: it must be refused
         kind = _fitting(r, posterior)
     made = Forgery(net, posterior, {"schema": "bnncert-certificate/1", "kind": kind})
     ask(r, made)
@@ -30,6 +33,12 @@ def forge(r: Random, net: Net) -> Forgery:
     )
     made.header["evidence"] = EVIDENCE[kind](r, made)
     return made
+
+
+def _is_for_laws(r: Random, net: Net, posterior: Posterior) -> bool:
+    """Independent Gaussians, mostly of the last two layers of weights alone."""
+    before = any(any(law.random_layers(net)[:-3]) for law in posterior.laws)
+    return posterior.families == {"normal"} and (not before or r.random() < 0.02)
 
 
 def _fitting(r: Random, posterior: Posterior) -> str:

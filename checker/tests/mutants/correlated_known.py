@@ -70,11 +70,6 @@ def law(kind: str = "Tanh") -> tuple[Any, ...]:
     return mass / mass.sum(), a, (t * (given @ t)).sum(0), given, correlation
 
 
-def correlated(checker: Checker) -> None:
-    for check in (forms, moments, vague, frames, tails, majorants, between, rows):
-        check(checker)
-
-
 def forms(checker: Checker) -> None:
     """Other noise, activations and wiring are not spoken of."""
     part = checker.correlated.gaussian
@@ -168,7 +163,6 @@ def tails(checker: Checker) -> None:
                 found = part.log_tail(own, at, of, chosen)
                 never_above(exact, float(found), f"a tail at {rate}, {slope}, {curvature}")
     never(bool(part.log_tail(own, at, of, steep).is_finite()), "a parabola that N leaves")
-    uncoupled(checker)
 
 
 def uncoupled(checker: Checker) -> None:
@@ -307,6 +301,17 @@ def rows(checker: Checker) -> None:
     center, half = (LOW + HIGH) / 2, (HIGH - LOW) / 2
     choice = tail.Choice(0.3, np.zeros(2), np.full(2, 1.5))
     own = checker.correlated.gaussian.require_form(network(checker), posterior(checker))
+    loose = part.Group((0, 1), 30, (1.0001, 0.0, 0.0, 0.0), np.zeros(0), frame(checker), ())
+    twice = part.Correlated((loose, loose))
+    found = part.correlated_failure(own, np.array([1.5]), ROWS, OFFSETS, twice, False)
+    never(bool(found < 1.9), "groups are not added up")
+    swapped = part.correlated_failure(
+        own, np.array([1.5]), ROWS, -OFFSETS, part.Correlated((loose,)), False
+    )
+    never(bool(swapped < 1), "an empty interval")
+    valley = part.Group((0, 1), 30, (-0.5, 0.0, 0.01, 0.0), np.zeros(0), frame(checker), ())
+    args = own, np.array([1.5]), ROWS, np.full(2, -20.0), part.Correlated((valley,)), True
+    never(bool(part.correlated_failure(*args) < 0), "a chance below 0")
     exact = mass @ (a - center) ** 2, mass @ q, mass @ np.exp(-0.3 * q)
     for numbers, weight in (
         ((0.0, 0.0, 1 / half**2, 1 / half**2), 0.0),
@@ -325,20 +330,19 @@ def rows(checker: Checker) -> None:
                     mean = numbers[0] + numbers[1] * float(mass @ (a - center))
                     mean += numbers[2] * exact[0] + numbers[3] * exact[1] + weight * exact[2]
                     never_above(min(mean, 1.0) - 1e-9, chance, "E G")
-    loose = part.Group((0, 1), 30, (1.0001, 0.0, 0.0, 0.0), np.zeros(0), frame(checker), ())
-    twice = part.Correlated((loose, loose))
-    found = part.correlated_failure(own, np.array([1.5]), ROWS, OFFSETS, twice, False)
-    never(bool(found < 1.9), "groups are not added up")
-    swapped = part.correlated_failure(
-        own, np.array([1.5]), ROWS, -OFFSETS, part.Correlated((loose,)), False
-    )
-    never(bool(swapped < 1), "an empty interval")
-    valley = part.Group((0, 1), 30, (-0.5, 0.0, 0.01, 0.0), np.zeros(0), frame(checker), ())
-    args = own, np.array([1.5]), ROWS, np.full(2, -20.0), part.Correlated((valley,)), True
-    never(bool(part.correlated_failure(*args) < 0), "a chance below 0")
 
 
 def _true(mass: Any, a: Any, s: Any, rows_: tuple[int, ...], inside: bool) -> float:
     below, above = ndtr((LOW - a) / s), ndtr((a - HIGH) / s)
     failing = float(mass @ sum((below, above)[row] for row in rows_))
     return 1 - failing if inside else failing
+
+
+# By the module that each is about.
+CORRELATED = {
+    "gaussian": (forms, moments),
+    "moments": (moments, vague),
+    "tails": (frames, uncoupled, tails),
+    "majorants": (majorants, between),
+    "rows": (rows,),
+}

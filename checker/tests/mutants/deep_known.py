@@ -20,13 +20,6 @@ from mutants.outcomes import Checker, never, never_above
 SIZE = 200_000  # of samples, whose shares are taken five standard errors down
 
 
-def deep(checker: Checker) -> None:
-    for check in (moments, exponentials, poles, ratios, rectangles, coefficients, conditions):
-        check(checker)
-    for check in (tails_of_nodes, positive, independent, expectations, rows):
-        check(checker)
-
-
 def moments(checker: Checker) -> None:
     """E[exp(ah + bh²/2); h <= H], also where b is too steep to be integrated as it is."""
     settings = [(0.0, 0.5, 0.1, 3.0), (2.0, 0.0, 0.9, 2.5), (1.0, 0.5, 0.3, 3.0)]
@@ -277,10 +270,8 @@ def _share(index: int) -> float:
 
 def rows(checker: Checker) -> None:
     """Whole bounds: with ends and caps too narrow to be free, at several λ."""
-    for index, (name, mean, deviation, cap, ends, ceiling) in enumerate(NETWORKS):
-        for scale in SCALES:
-            failing = _failure(checker, mean, deviation, cap, ends, ceiling, scale)
-            never(failing < _share(index), f"{name} at λ = {scale}")
+    failing = _failure(checker, *NETWORKS[0][1:], 1.0, offset=-2.0)
+    never(failing < 0.8, "an offset")  # of β ~ N(1, 1), which fails with probability Q(-1)
     for index, scale, level, tail in (
         (0, 6.0, -20.0, None),
         (5, 2.0, 0.5, -20.0),
@@ -290,8 +281,10 @@ def rows(checker: Checker) -> None:
         name, *given = NETWORKS[index]
         failing = _failure(checker, *given, scale, level=level, tail=tail)
         never(failing < _share(index), f"{name}, choices too low")
-    failing = _failure(checker, *NETWORKS[0][1:], 1.0, offset=-2.0)
-    never(failing < 0.8, "an offset")  # of β ~ N(1, 1), which fails with probability Q(-1)
+    for index, (name, mean, deviation, cap, ends, ceiling) in enumerate(NETWORKS):
+        for scale in SCALES:
+            failing = _failure(checker, mean, deviation, cap, ends, ceiling, scale)
+            never(failing < _share(index), f"{name} at λ = {scale}")
 
 
 def _failure(
@@ -370,3 +363,12 @@ def _least(
             value = float(np.log(density.sum() * (z[1] - z[0]) + off))
             top = max(top, value - slope * m - spread * t / 2)
     return top + 0.1, (slope, spread, 0.0)
+
+
+# By the module that each is about.
+DEEP = {
+    "rectified": (moments,),
+    "majorants": (exponentials, poles, ratios, rectangles),
+    "products": (conditions, positive, tails_of_nodes, independent, expectations),
+    "rows": (coefficients, rows),
+}

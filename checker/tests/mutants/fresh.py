@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.abc
 import importlib.util
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import bnncert_check
 from mutants.outcomes import Checker
@@ -34,7 +36,11 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         )
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(_compiled(self.texts[module.__name__.partition(".")[2]]), module.__dict__)
+        _execute(self.texts[module.__name__.partition(".")[2]], module.__dict__)
+
+
+def _execute(text: str, *where: dict[str, Any]) -> None:
+    exec(_compiled(text), *where)
 
 
 @cache
@@ -52,7 +58,9 @@ def imported(texts: dict[str, str]) -> Iterator[Checker]:
     saved, finder = {name: sys.modules.pop(name) for name in modules()}, Sources(texts)
     sys.meta_path.insert(0, finder)
     try:
-        checker: Checker = importlib.import_module("bnncert_check")
+        # Most of the time goes into texts that dataclasses write, of the same ones again and again.
+        with patch.object(dataclasses, "exec", _execute, create=True):
+            checker: Checker = importlib.import_module("bnncert_check")
         if texts["tails"] == SOURCES["tails"]:
             checker.tails._table = bnncert_check.tails._table  # made once
         yield checker

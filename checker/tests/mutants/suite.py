@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import mpmath
 import numpy as np
@@ -14,10 +17,10 @@ from mutants.bounds import activation_lines, regions, steps, sums, walks
 from mutants.brackets import radii
 from mutants.cells import maps
 from mutants.certificates import Case, accepted
-from mutants.correlated_known import correlated
+from mutants.correlated_known import CORRELATED
 from mutants.curves_known import curve_lines
 from mutants.deep_forms import forms
-from mutants.deep_known import deep
+from mutants.deep_known import DEEP
 from mutants.evidence_cases import (
     box_cases,
     form_cases,
@@ -45,6 +48,8 @@ from mutants.probabilities import masses, means, tails, unions
 from mutants.reply_values import replies
 from mutants.splits_known import splits
 
+Check: TypeAlias = Callable[[Checker], None]
+
 
 @cache
 def cases() -> list[Case]:
@@ -62,53 +67,59 @@ def cases() -> list[Case]:
     return [one for group in groups for one in group()]
 
 
+# Cheap ones first: what one of them catches does not wait for a dear one.
 CHECKS = (
-    sums,
     regions,
-    activation_lines,
-    steps,
-    walks,
-    graphs,
-    every_layer,
-    heads,
-    splits,
-    unions,
     tails,
-    masses,
     means,
+    heads,
+    steps,
+    activation_lines,
+    sums,
+    walks,
+    unions,
+    masses,
+    radii,
+    forms,
+    falls,
+    maps,
+    graphs,
+    curve_lines,
+    every_layer,
+    anchor_laws,
     laws,
     line_laws,
-    anchor_laws,
-    falls,
     replies,
-    curve_lines,
-    deep,
-    forms,
-    correlated,
+    splits,
     joint_laws,
     shared_events,
-    maps,
-    radii,
+    *chain.from_iterable(CORRELATED.values()),
+    *chain.from_iterable(DEEP.values()),
 )
-# What a change of these modules is most likely to be caught by, which comes first then.
+# What a change of these modules is most likely to be caught by, which comes first then: by a
+# module's whole name, or else by its parts.
 OWN = {
     "activations": (activation_lines, curve_lines, splits),
     "affine": (heads,),
     "arithmetic": (sums, steps),
-    "correlated": (correlated,),
     "curves": (curve_lines,),
-    "concentration": (shared_events,),
-    "deep": (forms, deep),
-    "functionals": (heads, graphs),
+    "evidence.concentration": (falls, shared_events),
+    "evidence.deep": (forms,),
+    "functionals": (heads,),
     "joint": (joint_laws, shared_events),
-    "laws": (laws, line_laws, anchor_laws, falls, shared_events),
+    "laws": (laws, line_laws, shared_events),
+    "laws.anchored": (anchor_laws, falls),
+    "laws.anchors": (anchor_laws, falls),
+    "laws.lines": (line_laws,),
+    "laws.replies": (replies,),
+    "laws.reply": (replies,),
     "layers": (curve_lines, splits),
     "linear": (steps, graphs),
     "maps": (maps,),
     "mass": (masses, unions),
     "predictive": (means,),
     "radii": (radii,),
-    "region": (regions,),
+    "region": (regions, replies),
     "splits": (splits,),
     "tails": (tails,),
     "tangents": (curve_lines,),
@@ -116,11 +127,17 @@ OWN = {
     "wiring": (graphs, every_layer),
     "zonotopes": (every_layer,),
 }
+OWN |= {f"correlated.{part}": checks for part, checks in CORRELATED.items()}
+OWN |= {f"deep.{part}": (forms, *checks) for part, checks in DEEP.items()}
+
+
+def own_checks(module: str) -> Sequence[Check]:
+    return OWN.get(module) or [check for part in module.split(".") for check in OWN.get(part, ())]
 
 
 def run_suite(checker: Checker, folder: Path, module: str = "") -> None:
     """The first wrong outcome raises."""
-    own = [check for part in module.split(".") for check in OWN.get(part, ())]
+    own = own_checks(module)
     with ctx.workprec(128), np.errstate(all="ignore"), mpmath.workdps(60):
         for check in own:
             check(checker)

@@ -87,6 +87,9 @@ class At:
         mean, covariance = self.gaussian[0][index], self.gaussian[1][index][:, index]
         if len(pair) == 1:
             return float(normal_tail(mean / covariance.sqrt().clamp_min(1e-300)))
+        if not bool((covariance.diagonal() > 0).all()):
+            # A row that is certain is independent of others.
+            return math.prod(self.guess((row,)) for row in pair)
         law = multivariate_normal(mean.numpy(), covariance.numpy(), allow_singular=True)
         return float(law.cdf([0.0, 0.0]))
 
