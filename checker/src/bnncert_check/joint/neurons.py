@@ -109,18 +109,16 @@ class Neurons:
     def _quadrature(self, count: int, a: Array, b: Array) -> Array:
         """8 w M ρ^{1 - 2N}/(ρ - 1) a panel, M of the ellipse, where |Im g| <= y and |Im f| <= q y:
         √(2π) M = e^{y²/2 + a q y + b (q y)²/2}."""
-        total = np.zeros_like(self.mean)
+        radius, total = np.array(RADII), np.zeros_like(self.mean)
+        share = 8 * count * ROOT * radius ** (1 - 2 * NODES) / (radius - 1)
+        a, b, std = a[:, None], b[:, None], self.std[:, None]
         for piece in (piece for piece in self.pieces if not piece.flat):
-            best = np.full_like(self.mean, np.inf)
-            half = (piece.high - piece.low) / (2 * count) * HEAVY + 2.0**-48
-            for radius in RADII:
-                y = half * ((radius - 1 / radius) / 2)
-                rise = piece.slope * y
-                size = y * y / 2 + a * rise + b * rise * rise / 2
-                size = np.where(self.std * y * HEAVY <= _strip(self.activation), size, np.inf)
-                share = 8 * count * ROOT * radius ** (1 - 2 * NODES) / (radius - 1)
-                best = np.fmin(best, exp_up(size * HEAVY) * half * share)
-            total = total + best
+            half = ((piece.high - piece.low) / (2 * count) * HEAVY + 2.0**-48)[:, None]
+            y = half * ((radius - 1 / radius) / 2)
+            rise = piece.slope[:, None] * y
+            size = y * y / 2 + a * rise + b * rise * rise / 2
+            size = np.where(std * y * HEAVY <= _strip(self.activation), size, np.inf)
+            total = total + (exp_up(size * HEAVY) * half * share).min(-1)
         return np.asarray(total * HEAVY)
 
     def nodes(self, panels: int) -> tuple[Array, Array]:
