@@ -92,7 +92,7 @@ def test_anchors_of_any_noise_are_accepted(std: float, tmp_path: Path) -> None:
         (f"{LAW}/along", 1, "probability-too-high"),  # wide cells
         (f"{LAW}/threshold", (5.0).hex(), "malformed"),  # of two forms
         (f"{LAW}/cells", [32, 2, 16, 4], "malformed"),  # slopes of others
-        (f"{LAW}/cells", [40, 1, 4, 1], "probability-too-high"),
+        (f"{LAW}/cells", [56, 1, 4, 1], "probability-too-high"),
         (f"{LAW}/cells", [256, 16, 256, 16], "too-large"),
         (f"{LAW}/size", 2**10, "probability-too-high"),
         (ANCHORS, np.full(2, np.nan), "malformed"),
@@ -105,10 +105,10 @@ def test_anchors_of_any_noise_are_accepted(std: float, tmp_path: Path) -> None:
         (SPARED, np.full(2, np.inf), "malformed"),
         (SPARED, np.full(2, 1.0), "probability-too-high"),
         (SPARED, np.full(2, 1.7e308), "unsupported"),
-        (SLOPES, np.zeros((3, 40, 2)), "malformed"),
-        (SLOPES, np.full((2, 3, 40, 2), 2.0**21), "malformed"),
-        (SLOPES, np.zeros((2, 3, 40, 2)), "probability-too-high"),
-        (SLOPES, np.full((2, 3, 40, 2), 2.0**20), "probability-too-high"),
+        (SLOPES, np.zeros((3, 56, 2)), "malformed"),
+        (SLOPES, np.full((2, 3, 56, 2), 2.0**21), "malformed"),
+        (SLOPES, np.zeros((2, 3, 56, 2)), "probability-too-high"),
+        (SLOPES, np.full((2, 3, 56, 2), 2.0**20), "probability-too-high"),
         (NUMBERS, np.ones((2, 6)), "malformed"),
     ],
 )
@@ -131,7 +131,7 @@ def anchored(tmp_path: Path, neurons: int, rows: int) -> tuple[AnchorLaw, Path]:
     network = mlp(1, neurons, rows + 1, activation=Tanh())
     spread = torch.ones(network.size).double()
     save_posterior(tmp_path / "p.safetensors", network, Normal(0 * spread, spread))
-    counts = _counts(neurons)
+    counts = _counts(neurons, rows)
     numbers = torch.tensor([1.0, 0, 0, 0, 0.5, 1]).double().expand(rows, 3, 6)
     slopes, ends = torch.zeros(rows, neurons, counts[0], 2).double(), torch.zeros(2, rows).double()
     return AnchorLaw(

@@ -39,9 +39,10 @@ from bnncert.laws.head import LEAST, Head
 from bnncert.laws.lattice import Atoms, best_rate
 from bnncert.laws.rows import SPARE, Failures, Terms, failures
 
-# Cells of z and their parts, of v and theirs, for at most so many neurons.
-COUNTS = {24: (64, 2, 24, 4), 47: (40, 2, 16, 4)}
-COARSE = (24, 1, 12, 3)  # and for more
+MANY = 48  # neurons from which on cells are coarser
+FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
+# Of an interval's two rows and few neurons, which what a checker spends on a file allows.
+SMALL, INTERVAL = 24, (56, 2, 20, 4)
 ALONG = 16  # cells of ξ, at most
 LINES = 2**17  # of cells of z and of ξ of all neurons: more are too many for a checker to hold
 SIZE, ROOM = 2**15, 2**21  # of the lattice; points of all neurons' lattices together
@@ -72,7 +73,7 @@ def prove_by_anchors(
     anchors, count = _anchors(lower, upper), len(net.bias)
     if not anchors:
         return None
-    counts = _counts(count)
+    counts = _counts(count, len(rows))
     size = _size(count)
     each = []
     for r in range(len(rows)):
@@ -138,7 +139,7 @@ def fall(net: Head, start: Tensor, end: Tensor, row: Tensor, least: float) -> Fa
     row: [1, O]."""
     lower, upper = torch.minimum(start, end), torch.maximum(start, end)
     way = track(net, lower, upper, start, row, torch.zeros(1).to(row))
-    counts = _counts(len(net.bias))
+    counts = _counts(len(net.bias), 1)
     at = _field(net, way, counts)
     chosen = slopes(net.activation, way, at)
     found = lines(net.activation, way, at, chosen)
@@ -159,12 +160,15 @@ def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
     return Field(own.first, cells(along, 1), own.second)
 
 
-def _counts(neurons: int) -> tuple[int, int, int, int]:
-    return next((counts for most, counts in COUNTS.items() if neurons <= most), COARSE)
+def _counts(neurons: int, rows: int) -> tuple[int, int, int, int]:
+    if rows == 2 and neurons <= SMALL:
+        return INTERVAL
+    return COARSE if neurons >= MANY else FINE
 
 
 def _along(neurons: int) -> int:
-    return min(ALONG, max(1, LINES // (_counts(neurons)[0] * neurons)))
+    """Cells of ξ."""
+    return min(ALONG, max(1, LINES // ((COARSE if neurons >= MANY else INTERVAL)[0] * neurons)))
 
 
 def _size(neurons: int) -> int:
