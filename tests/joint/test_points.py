@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from bnncert.model.activations import Activation
 from bnncert.model.specification import class_robust, output_interval
 from bnncert.posteriors.independent import Normal
 from scenarios import draw_many, gaussian, normal, uniform, vector
-from truth import DRAWS, assert_below, refuted_by_laws, robust_share
+from truth import DRAWS, accepted_around, assert_below, refuted_by_laws, robust_share
 
 WIDTHS = (1, 2, 3, 5, 8, 24)
 STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
@@ -284,3 +285,20 @@ def test_tails_of_little_noise_are_not_lost(sign: float) -> None:
     (window,) = found.windows
     std = 1e-3 * math.hypot(f, 1.0)
     assert window.lost > float(normal.cdf(window.low / std) + normal.sf(window.high / std))
+
+
+@pytest.mark.parametrize("activation", [ReLU(), Sigmoid()], ids=str)
+@pytest.mark.parametrize("std", [1e-8, 1e-6])
+def test_roundings_are_charged(tmp_path: Path, activation: Activation, std: float) -> None:
+    """Where noise is next to nothing, roundings of means are much of a deviation."""
+    network = mlp(4, 8, 3, activation=activation)
+    mean = 3 * gaussian(network.size, generator=torch.Generator().manual_seed(5))
+    posterior = Normal(mean, torch.full_like(mean, std))
+    point = ball(vector(0.7, -0.3, 1.1, 0.4).reshape(1, 4), 0.0)
+    row = vector(1.0, 0.3, -0.7)
+    middle = float(network.forward(mean, point.center) @ row)
+    problem = Problem(network, posterior, half_space(point, row, middle))
+    (result,) = certify(problem, Concentration(upper=True))
+    assert result.lower < 0.5 < result.upper
+    assert result.upper - result.lower < 1e-2
+    accepted_around(problem, *robust_share(problem, 0, 2000).tolist(), 2000, tmp_path)

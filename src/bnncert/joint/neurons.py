@@ -39,6 +39,11 @@ class Cells:
         apart = torch.maximum(self.least, -self.largest).clamp_min(0)
         return apart**2
 
+    @property
+    def magnitude(self) -> Tensor:
+        """max |f|, [n, K]"""
+        return torch.maximum(self.largest, -self.least)
+
     def expected(self, value: Tensor) -> Tensor:
         """E of what is `value` [..., n, K] on the cells, [..., n]."""
         return (self.mass * value).sum(-1)
@@ -62,10 +67,10 @@ def cells(own: Setting) -> Cells:
 
 
 def moments(known: Cells) -> tuple[Tensor, Tensor]:
-    """Mean and variance of f, about, [n]"""
+    """Mean and variance of f, about, [n]; a variance that is small is no difference of squares."""
     middle = (known.least + known.largest) / 2
-    first, second = ((known.mass * middle**k).sum(-1) for k in (1, 2))
-    return first, (second - first**2).clamp_min(0)
+    mean = known.expected(middle) / known.mass.sum(-1)
+    return mean, known.expected((middle - mean.unsqueeze(-1)) ** 2)
 
 
 def nodes(own: Setting, linear: Tensor, squared: Tensor, most: float) -> Nodes | None:

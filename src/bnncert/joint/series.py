@@ -100,8 +100,7 @@ def window(
 ) -> Window | None:
     """The narrowest that the row's law is outside of with a chance of at most `spared`; η in
     deviations of the row."""
-    middle = (known.least + known.largest) / 2
-    mean, std = (float(x[row]) for x in spread(own, middle, known.mass))
+    mean, std = (float(x[row]) for x in spread(own, *moments(known)))
     if not 0 < std < math.inf:
         return None
     eta = smooth * std
@@ -132,9 +131,9 @@ def _log_moments(
     v, variance = own.v[row].unsqueeze(-1), variance.unsqueeze(-1)
     ends = (t**2 * variance * f**2 / 2 - t * v * f for f in (known.least, known.largest))
     # One neuron's may be no float, where it moves the row by hundreds of deviations.
-    moments = (torch.maximum(*ends) + known.mass.log()).logsumexp(-1).sum(-1)
+    each = (torch.maximum(*ends) + known.mass.log()).logsumexp(-1)
     rest = tilts**2 * (shift + eta**2) / 2 - tilts * (own.beta[row] + side * TURN * eta)
-    return (moments + rest).nan_to_num(torch.inf)
+    return (each.sum(-1) + rest).nan_to_num(torch.inf)
 
 
 def _terms(
@@ -285,7 +284,8 @@ def _series(
     beta = own.beta[list(rows)] + turns
     total = weight * torch.exp(1j * (beta @ s) - _forms(shifts.unsqueeze(-1), s)[0] / 2)
     v, heavy = own.v[list(rows)], float(weight.abs().sum())
-    least, off = DROPPED / len(total), 0.0
+    least = DROPPED / len(total)
+    off = float((s.abs() @ weight.abs()) @ _uncertain(own, known, rows))
     # First those that vary most.
     order = (moments(known)[1] * (v**2).sum(0)).argsort(descending=True)
     for part in torch.split(order, TOGETHER * (WAITING if s.is_cuda else 1)):
@@ -298,11 +298,20 @@ def _series(
         found = nodes(own.part(part), linear, squared, OFF / heavy)
         if found is None:
             return None
-        moved = float((linear + squared.sqrt()) @ own.moved[part])
-        off += heavy * (found.off + moved + 2 * OUTSIDE * len(part))
+        off += heavy * (found.off + 2 * OUTSIDE * len(part))
         total = total * _characteristic(found, s, v[:, part], variances[..., part])
     value = float(total.real.sum())
     return (value, off) if math.isfinite(value) else None
+
+
+def _uncertain(own: Setting, known: Cells, rows: tuple[int, ...]) -> Tensor:
+    """What χ may be off by for every unit of a row's frequency, [d], as z is known about and sums
+    are rounded."""
+    chosen = list(rows)
+    deviation = own.covariances(rows)[0].diagonal().mT.sqrt()
+    moved = (own.v[chosen].abs() + deviation) @ own.moved
+    summed = own.v_size[chosen] @ known.expected(known.magnitude) + own.beta_size[chosen]
+    return moved + own.rounded * summed
 
 
 def _forms(matrices: Tensor, s: Tensor) -> Tensor:

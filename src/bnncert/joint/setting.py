@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from bnncert.laws.cells import REACH
 from bnncert.laws.head import Head
 from bnncert.model.activations import Activation, PReLU, Sigmoid, Tanh
+from bnncert.numerics.rounding import UNIT
+
+ROUNDED, CURVED = 2.0**-44, 2.0**-43  # of f: relative to z, and of tanh by its exponentials
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +25,8 @@ class Setting:
     """activation: f. mean, std [n]: m and τ. v [R, n] and beta [R]: means. rows [R, O], and
     variances of the output's parameters, out [n, O] and shift [O]: of these covariances are made.
     moved [n]: by how much f may differ from what it is here, in the mean, as x is known in a box
-    alone.
+    alone, and by roundings. v_size [R, n] and beta_size [R]: magnitudes that v and β are sums of,
+    of which rounded is what these may be off by.
     """
 
     activation: Activation
@@ -33,6 +38,12 @@ class Setting:
     out: Tensor
     shift: Tensor
     moved: Tensor
+    v_size: Tensor
+    beta_size: Tensor
+
+    @property
+    def rounded(self) -> float:
+        return _roundings(self.rows.shape[1])
 
     def part(self, chosen: Tensor) -> Setting:
         """Of some neurons."""
@@ -48,6 +59,7 @@ class Setting:
             v=self.v[:, chosen],
             out=self.out[chosen],
             moved=self.moved[chosen],
+            v_size=self.v_size[:, chosen],
         )
 
     def covariances(self, of: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -67,23 +79,32 @@ def setting(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
     so; rows [R, O] and offsets [R]."""
     x, radius = (lower + upper) / 2, (upper - lower) / 2
     squares = net.weight_std**2
+    mean, std = x @ net.weight + net.bias, (x**2 @ squares + net.bias_std**2).sqrt()
     far = radius @ net.weight.abs() + (radius**2 @ squares).sqrt()
+    far = far + _roundings(len(x)) * (x.abs() @ net.weight.abs() + net.bias.abs() + std)
+    far = far + ROUNDED * (mean.abs() + REACH * std)
+    curved = net.activation.traits.pieces is None
     return Setting(
         net.activation,
-        x @ net.weight + net.bias,
-        (x**2 @ squares + net.bias_std**2).sqrt(),
+        mean,
+        std,
         rows @ net.out.mT,
         rows @ net.shift + offsets,
         rows,
         net.out_std**2,
         net.shift_std**2,
-        net.activation.traits.steepest * far,
+        net.activation.traits.steepest * far + (CURVED if curved else 0.0),
+        rows.abs() @ net.out.abs().mT,
+        rows.abs() @ net.shift.abs() + offsets.abs(),
     )
 
 
-def spread(own: Setting, activated: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations of all rows [R], by values of f [n, P] and their masses."""
-    first, second = (mass * activated).sum(-1), (mass * activated**2).sum(-1)
-    variance = own.v**2 @ (second - first**2).clamp_min(0)
-    variance = variance + own.rows**2 @ (own.out.mT @ second + own.shift)
-    return own.v @ first + own.beta, variance.sqrt()
+def _roundings(terms: int) -> float:
+    """Of a sum of so many products, and of what is made of it, in units of their magnitudes."""
+    return 8 * (terms + 16) * UNIT
+
+
+def spread(own: Setting, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of all rows [R], by those of f, [n]."""
+    whole = own.v**2 @ variance + own.rows**2 @ (own.out.mT @ (variance + mean**2) + own.shift)
+    return own.v @ mean + own.beta, whole.sqrt()
