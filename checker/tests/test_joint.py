@@ -294,6 +294,21 @@ def test_other_curves_are_refused() -> None:
         parts(drawn(shape), own)
 
 
+@pytest.mark.parametrize("ends", [(1e300, 2e300), (-1e300, -1e299)])
+def test_ends_whose_squares_overflow_are_refused(ends: tuple[float, float]) -> None:
+    """0 times what is infinite is no number, and no bound."""
+    activation = Activation("Hardtanh", None, 1, 1, clip(*ends))
+    given = drawn(Shape(ends=ends), rows=1)
+    with pytest.raises(CannotCheck, match="squares"):
+        bounds(given, activation, table=np.array([[-1.0, 1.0, 0.0, 1.0, 1.0]]))
+
+
+def test_ends_that_are_far_away_are_none() -> None:
+    given = drawn(Shape(ends=(-1e308, 1e308)), rows=1)
+    far = Activation("Hardtanh", None, 1, 1, clip(-1e308, 1e308))
+    around(bounds(given, far), given.chance(), gap=1e-5)
+
+
 def frequencies(first: int, second: int, length: tuple[float, float]) -> Series:
     """One of them alone, among others."""
     k, j = np.arange(first + 1.0), np.arange(-abs(second) - 2.0, abs(second) + 3.0)

@@ -200,6 +200,8 @@ def _neurons(
     kinks = np.array([piece.high for piece in found.pieces[:-1]]).reshape(-1, len(mean))
     edges = with_edges(np.linspace(-REACH, REACH, CELLS + 1), kinks.T)
     f, wide = found.at(edges), (steep * (mean_off + REACH * std_off) + rough)[:, None]
+    if not np.isfinite(f * f).all():
+        raise CannotCheck("not-finite", "squares of hidden neurons overflow; rescale the network")
     mass = _masses(edges[:, :-1], edges[:, 1:])
     return replace(
         found,
