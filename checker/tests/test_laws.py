@@ -115,7 +115,8 @@ def test_laws_of_certain_neurons_are_accepted(
             law = LineLaw(*common, found.threshold, found.slopes.numpy())
         else:
             theta, y = (part.double().numpy() for part in (found.theta, found.y))
-            law = SharedLaw(*common, found.remainders.numpy(), theta, y)
+            references = found.remainders.numpy(), theta, y
+            law = SharedLaw(*common, *references, tuple(found.blends.tolist()))
         lower, upper = (end.numpy()[0] for end in (spec.region.box.lower, spec.region.box.upper))
         region = Region("linf", x.numpy()[0], 0.01, lower, upper)
         own, rows = model.components[0].posterior, spec.rows[0].numpy()
@@ -228,7 +229,8 @@ def test_traps(
     choice = Choice(step * factor, math.floor(low / factor), *others)
     empty = np.ones((1, 1))
     assert isinstance(found, ProvedLaw)
-    law = SharedLaw(found.cells, size, (choice,), None, found.remainders.numpy(), empty, empty)
+    references = found.remainders.numpy(), empty, empty
+    law = SharedLaw(found.cells, size, (choice,), None, *references, (0.0,))
     region = Region("linf", np.ones(1), 0.0, np.ones(1), np.ones(1))
     own = model.components[0].posterior
     with np.errstate(all="ignore"):

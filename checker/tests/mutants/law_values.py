@@ -45,6 +45,7 @@ class Known:
     theta: float = 1.0
     y: float = 0.0
     remainder: tuple[float, ...] = (0.1, 1e9, 1e-6)
+    blend: float = 0.0
     slope: float = 0.0  # of the activation below 0
     factor: tuple[float, ...] = field(default=())
 
@@ -118,9 +119,8 @@ def _bound(checker: Checker, known: Known) -> float:
     step, low, *others = known.numbers
     choice = checker.laws.lattice.Choice(step, int(low), *others)
     references = (np.array([[number]]) for number in (known.theta, known.y))
-    chosen = law.SharedLaw(
-        known.cells, known.size, (choice,), None, np.array([known.remainder]), *references
-    )
+    remainder, blends = np.array([known.remainder]), (known.blend,)
+    chosen = law.SharedLaw(known.cells, known.size, (choice,), None, remainder, *references, blends)
     posterior = checker.model.Posterior(family, fields)
     try:
         failing = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)
