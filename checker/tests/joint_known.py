@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 Array = NDArray[np.float64]
 
-REACH, PARTS = 9.0, 16  # of a normal variable, and of its range
+REACH, PARTS = 9.0, 40  # of a normal variable, and of its range
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 MANY, MANY_WEIGHTS = np.polynomial.legendre.leggauss(200)
 

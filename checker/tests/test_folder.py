@@ -244,6 +244,43 @@ def test_one_rival_is_all_rivals_of_two_classes(tmp_path: Path) -> None:
     assert codes(tmp_path, [said, again | {"posterior": named}]) == [None, "result-repeated"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "offsets"),
+    [
+        ([[1, -1, 0]], [0]),
+        ([[2, -2, 0]], [0]),
+        ([[1, -1, 0], [1, -1, 0]], [0, 0]),
+        ([[1, -1, 0], [0.5, -0.5, 0]], [0, 7]),
+    ],
+)
+def test_a_question_counts_once_however_its_rows_are_written(
+    rows: list[list[float]], offsets: list[float], tmp_path: Path
+) -> None:
+    """A factor, or rows that another one implies, make no question of their own."""
+    network = mlp(2, 3)
+    mean = vector(1, 0, 0, 0, 1, 0, 0, 0, 0)
+    posterior, region = Normal(mean, 0 * mean + 0.01), ball(vector(0.5, 0.1).reshape(1, 2), 0.1)
+    rival = class_robust(region, torch.tensor([0]), 3, target=1)
+    quick = Concentration(effort=0)
+    (said,) = written(tmp_path, Problem(network, posterior, rival), method=quick)
+    every, rest = (
+        class_robust(region, torch.tensor([0]), 3, target=target) for target in (None, 2)
+    )
+    asked = Specification(region, *(torch.tensor([value]).double() for value in (rows, offsets)))
+    (again, whole, other) = (
+        found | {"certificate": f"{name}.safetensors"}
+        for name, spec in (("again", asked), ("whole", every), ("other", rest))
+        for found in written(tmp_path / name, Problem(network, posterior, spec), method=quick)
+    )
+    for name in ("again", "whole", "other"):
+        (store,) = (tmp_path / name / "out").rglob("*.safetensors")
+        (tmp_path / "out" / f"{name}.safetensors").write_bytes(store.read_bytes())
+    assert again["label"] is None
+    assert codes(tmp_path, [said, again]) == [None, "result-repeated"]
+    assert codes(tmp_path, [again, said]) == [None, "result-repeated"]
+    assert codes(tmp_path, [said, other, whole]) == [None, None, None]
+
+
 def test_a_decision_answers_nothing_about_p_safe(tmp_path: Path) -> None:
     asked = class_robust(ball(vector(0).reshape(1, 1), 0.0), torch.tensor([0]), 2)
     samples = vector(0, 0, 10, 0, 0, 0, -0.1, 0).reshape(2, 4)

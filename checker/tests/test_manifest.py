@@ -318,11 +318,31 @@ def test_the_checker_says_it_in_its_own_words(
 ) -> None:
     words = said(folder_of(tmp_path, kind), capsys)
     assert about in words
-    assert "3 results read, 3 accepted, 3 of them with a certificate." in words
+    assert "3 results read, 3 accepted, 3 of them with a certificate, about 3 inputs." in words
     counts = re.search(r"P_safe >= 0.95 is proved of (\d), disproved of (\d), open of (\d)", words)
     assert counts is not None
     assert sum(map(int, counts.groups())) == 3
     assert "what is accepted agrees with it." in words
+
+
+@pytest.mark.parametrize("kind", ["class", "box"])
+def test_an_input_is_counted_once_whatever_its_lines_call_it(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copies of a certificate, under indices and methods of their own."""
+    folder = folder_of(tmp_path, kind)
+    first, second, _ = read_results(folder)
+    copies = []
+    for i, more in enumerate(({"index": 7}, {"method": "another"})):
+        path = folder / f"copy{i}.safetensors"
+        shutil.copy(folder / first["certificate"], path)
+        copies.append(first | more | {"certificate": path.name})
+    lines = [first, second, *copies]
+    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = said(folder, capsys)
+    assert "4 results read, 4 accepted, 4 of them with a certificate, about 2 inputs." in words
+    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in copies))
+    assert "2 of them with a certificate, about 1 input." in said(folder, capsys)
 
 
 def test_words_without_a_manifest_of_means_and_of_many_kinds(

@@ -40,10 +40,11 @@ from bnncert.posteriors.base import Posterior
 from bnncert.posteriors.gaussian import Mixture
 from bnncert_check import ACCEPT, CannotCheck, Verdict, read_model
 from bnncert_check.__main__ import run
+from bnncert_check.certificate import examine
 from bnncert_check.conditions import in_words, require_predicted
 from bnncert_check.maps import _shown, check_map
 from bnncert_check.model import Model
-from bnncert_check.question import said
+from bnncert_check.question import Question, said
 from bnncert_check.verdict import Rejected
 
 REGION = OperatingRegion(
@@ -194,6 +195,26 @@ def swap_uppers(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     del about
     first, second = [line for line in lines if line["status"] == "falsified"][:2]
     first["above"], second["above"] = second["above"], first["above"]
+
+
+def test_a_certificate_is_examined_once_whatever_it_is_called(
+    predicted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes that name it again would have it computed again."""
+    looked: list[Path] = []
+
+    def counted(path: Path, model: Model) -> tuple[Verdict, Question | None]:
+        looked.append(path.resolve())
+        return examine(path, model)
+
+    def name_again(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+        del about
+        line = of("certified", lines)
+        line["above"] = {"clause": 0, "certificates": [f"./{line['below'][0]}"]}
+
+    monkeypatch.setattr("bnncert_check.maps.examine", counted)
+    assert {verdict.status for verdict in verdicts(predicted, tmp_path, name_again)} == {ACCEPT}
+    assert len(looked) == len(set(looked)) > 1
 
 
 def grow_shares(about: dict[str, Any], lines: list[dict[str, Any]]) -> None:

@@ -95,6 +95,20 @@ def test_ends_may_be_unknown(folder: Path) -> None:
     assert "of no radius is anything known" in none.message
 
 
+def test_a_ball_that_is_clipped_is_no_ball(folder: Path, tmp_path: Path) -> None:
+    """The narrower the clip range is, the larger is the radius that is certified."""
+    network, posterior = load_posterior(folder / "p.safetensors")
+    save_posterior(tmp_path / "p.safetensors", network, posterior)
+    x = torch.tensor([[0.5, 0.25]]).double()
+    asked = Problem(network, posterior, class_robust(ball(x, 0.0, clip=(0.25, 0.5)), [0], 2))
+    certified_radii(
+        asked, Concentration(effort=0, upper=True), "0.6", search=Search(precision=0.5)
+    ).save(tmp_path / "out")
+    (found,) = verdicts(tmp_path, read_radii(tmp_path / "out"))
+    assert found.status == ACCEPT
+    assert found.message.endswith("every other, linf ball within [0.25, 0.5]")
+
+
 def test_radii_of_a_half_space_name_no_class(folder: Path, tmp_path: Path) -> None:
     """Though its rows put class 0 before class 1."""
     network, posterior = load_posterior(folder / "p.safetensors")

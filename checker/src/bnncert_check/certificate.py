@@ -66,6 +66,7 @@ def examine(path: Path, model: Model) -> tuple[Verdict, Question | None]:
             question = read_question(header, tensors, model)
             label, eps = question.label, question.region.eps
             verdict = replace(verdict, question=question.describe(), label=label, eps=eps)
+            verdict = replace(verdict, input=question.input)
             check_digests(header["digests"], question, model)
             model.require_room(file.size)
             evidence = READERS[kind](header["evidence"], tensors, question, model)

@@ -56,7 +56,7 @@ ALSO = (
 CERTIFIED, FALSIFIED, UNDECIDED = "certified", "falsified", "undecided"
 UNVERIFIED, MISCLASSIFIED, FAILED = "unverified", "misclassified", "error"
 STATUSES = (CERTIFIED, FALSIFIED, UNDECIDED, UNVERIFIED, MISCLASSIFIED, FAILED)
-DECIDED = "decided"
+DECIDED, EVERY = "decided", "every rival"
 ANSWERS = ("unsat", "sat", "unknown")
 
 
@@ -265,13 +265,12 @@ def _check_line(
                 )
             return verdict
         certificate = inside(path.parent, line.certificate)
-        _require_new(_identity(certificate), seen, "another line names the same certificate")
+        _require_new(identity_of(certificate), seen, "another line names the same certificate")
         verdict, question = examine(certificate, model)
         if verdict.status == ACCEPT and question is not None:
             _compare(line, verdict, question, model)
-            # Whatever the line's words leave out.
-            asked = ("question", line.index, line.eps, question.target, line.method)
-            _require_new(asked, seen, "another line's certificate proves the same question")
+            asked = ("question", line.index, line.eps, line.method)
+            _require_new_question(asked, question, seen)
             if manifest is not None:
                 manifest.require_certificate(question)
             if line.quantity == P_SAFE:
@@ -287,7 +286,16 @@ def _require_new(thing: Any, seen: set[Any], message: str) -> None:
     seen.add(thing)
 
 
-def _identity(path: Path) -> tuple[Any, ...]:
+def _require_new_question(about: tuple[Any, ...], question: Question, seen: set[Any]) -> None:
+    """Whatever the line's words leave out: of an input a rival can be told from another one and
+    from all of them; other rows could say the same as any."""
+    rival = EVERY if question.against_all and question.target is None else question.target
+    if not seen.isdisjoint([about] if rival is None else [(*about, rival), (*about, None)]):
+        raise Rejected("result-repeated", "another line's certificate may prove the same")
+    seen |= {about, (*about, rival)}
+
+
+def identity_of(path: Path) -> tuple[Any, ...]:
     """Which file it is, whatever it is called; of a bundle also which member."""
     with reading(f"{str(path)!r} cannot be read"):
         bundled = path.parent.is_file()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -31,8 +31,17 @@ from bnncert_check.conditions import (
     require_predicted,
     rows_of,
 )
-from bnncert_check.files import read_lines, reading, regular, strict_json
-from bnncert_check.folder import CERTIFIED, DECISIONS, FALSIFIED, RADII, RESULTS, UNDECIDED, inside
+from bnncert_check.files import read_lines, reading, regular, require_room, strict_json
+from bnncert_check.folder import (
+    CERTIFIED,
+    DECISIONS,
+    FALSIFIED,
+    RADII,
+    RESULTS,
+    UNDECIDED,
+    identity_of,
+    inside,
+)
 from bnncert_check.grammar import (
     exact,
     index,
@@ -58,6 +67,7 @@ OF_CELL = ("cell", "low", "high", "status", "class", "lower", "upper", "below", 
 FRACTION = re.compile(r"-?[0-9]{1,2000}(/[0-9]{1,2000})?")
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper ends
+Examined: TypeAlias = Callable[[str], tuple[Verdict, Question | None]]
 
 
 @dataclass(frozen=True)
@@ -135,14 +145,19 @@ def check_map(folder: Path, model: Model) -> Iterator[Verdict]:
             sides = tuple(side.named for side in found.sides)
             manifest.require_map(model, found.at_least, found.text, found.box, sides)
         lines = read_lines(folder / CELLS)
+        # Each cut makes two ends.
+        held, size = 16 * len(found.sides) * len(found.cuts), path.stat().st_size + model.size
+        require_room(held, size, f"{len(found.cuts)} cuts")
         boxes = _boxes(found)
     except Reason as reason:
         yield Verdict(str(path), reason.status, reason.code, reason.message)
         return
     volumes = dict.fromkeys(STATUSES, Fraction(0))
     seen: set[int] = set()
+    examined = _examined(folder, model)
     for i, value in enumerate(lines, 1):
-        yield _check_line(folder, i, value, found, boxes, model, (seen, volumes))
+        where = f"{folder / CELLS}:{i}", f"line {i}"
+        yield _check_line(where, value, found, boxes, model, examined, (seen, volumes))
     yield _check_whole(path, found, boxes, seen, volumes)
 
 
@@ -252,26 +267,26 @@ def _with(ends: tuple[float, ...], dimension: int, at: float) -> tuple[float, ..
 
 
 def _check_line(
-    folder: Path,
-    i: int,
+    where: tuple[str, str],
     value: Any,
     found: Map,
     boxes: dict[int, Box],
     model: Model,
+    examined: Examined,
     so_far: tuple[set[int], dict[str, Fraction]],
 ) -> Verdict:
     seen, volumes = so_far
-    verdict = Verdict(f"{folder / CELLS}:{i}", ACCEPT)
+    verdict = Verdict(where[0], ACCEPT)
     try:
-        line = _line(value, f"line {i}", found)
+        line = _line(value, where[1], found)
         if line.cell in seen:
             raise Rejected("result-repeated", f"another line is about cell {line.cell}")
         if boxes.get(line.cell) != line.box:
             raise Rejected("cells-do-not-cover", f"cell {line.cell} is not the part it was cut to")
         _require_class(line, found, model)
         _require_status(line, found.at_least)
-        _require_lower(folder, line, found, model)
-        _require_upper(folder, line, found, model)
+        _require_lower(line, found, examined)
+        _require_upper(line, found, examined)
         seen.add(line.cell)
         volumes[line.status] += _volume(line.box, found.box)
         label = "" if line.label is None else f", class {line.label}"
@@ -343,7 +358,7 @@ def _require_status(line: Line, at_least: Fraction) -> None:
         raise Rejected("result-mismatch", f"status: the line says {line.status!r}, not {status!r}")
 
 
-def _require_lower(folder: Path, line: Line, found: Map, model: Model) -> None:
+def _require_lower(line: Line, found: Map, examined: Examined) -> None:
     """1 - Σ_k (1 - l_k), of each clause one alternative, proved on the cell; 0 without any."""
     supported = Fraction(0)
     if line.below:
@@ -353,7 +368,7 @@ def _require_lower(folder: Path, line: Line, found: Map, model: Model) -> None:
         for path, clause in zip(line.below, found.clauses, strict=True):
             lower = 0.0
             if path is not None:
-                (lower, _), question = _accepted(folder, path, model)
+                (lower, _), question = _accepted(path, examined)
                 _require_rows(question, clause, line.label, path)
                 if _ends(question) != line.box:
                     raise Rejected("cell-mismatch", f"{path} is about another box")
@@ -364,7 +379,7 @@ def _require_lower(folder: Path, line: Line, found: Map, model: Model) -> None:
         raise Rejected("probability-too-high", message)
 
 
-def _require_upper(folder: Path, line: Line, found: Map, model: Model) -> None:
+def _require_upper(line: Line, found: Map, examined: Examined) -> None:
     """Σ_j u_j over the alternatives of one clause: of the only one on a part of the cell, of
     several at one point of it; 1 without any."""
     supported = Fraction(1)
@@ -372,7 +387,7 @@ def _require_upper(folder: Path, line: Line, found: Map, model: Model) -> None:
         k, paths = line.above
         supported, points = Fraction(0), set()
         for path, alternative in zip(paths, found.clauses[k], strict=True):
-            (_, upper), question = _accepted(folder, path, model)
+            (_, upper), question = _accepted(path, examined)
             _require_rows(question, (alternative,), line.label, path)
             if not _within(_ends(question), line.box):
                 raise Rejected("cell-mismatch", f"{path} is about another box")
@@ -386,9 +401,23 @@ def _require_upper(folder: Path, line: Line, found: Map, model: Model) -> None:
         raise Rejected("upper-too-low", message)
 
 
-def _accepted(folder: Path, path: str, model: Model) -> tuple[tuple[float, float], Question]:
+def _examined(folder: Path, model: Model) -> Examined:
+    """Each certificate is examined once, however often and by whatever names lines name it."""
+    known: dict[Any, tuple[Verdict, Question | None]] = {}
+
+    def examined(path: str) -> tuple[Verdict, Question | None]:
+        place = inside(folder, path)
+        which = identity_of(place)
+        if which not in known:
+            known[which] = examine(place, model)
+        return known[which]
+
+    return examined
+
+
+def _accepted(path: str, examined: Examined) -> tuple[tuple[float, float], Question]:
     """The bounds that a certificate claims, if they are supported, and its question."""
-    verdict, question = examine(inside(folder, path), model)
+    verdict, question = examined(path)
     if verdict.status != ACCEPT or verdict.claimed is None or question is None:
         reason = CannotCheck if verdict.status != "REJECT" else Rejected
         raise reason(verdict.code or "malformed", f"{path}: {verdict.message}")

@@ -70,6 +70,12 @@ class Question:
             return None
         return output, -float(self.offsets[0]), float(self.offsets[1])
 
+    @property
+    def input(self) -> str:
+        """Digest of x, or of a box's ends, of which x is any point."""
+        region = self.region
+        return digest("input", [region.lower, region.upper] if region.norm == "box" else [region.x])
+
     def describe(self) -> str:
         """In words, so that a reader sees what was certified."""
         return f"{self.condition} on {self.region.describe()}"

@@ -58,7 +58,8 @@ def _check_line(path: Path, i: int, value: Any, accepted: Accepted, seen: set[in
     words = f"input {index}: {P_SAFE} >= {found['at_least']} {limits}"
     if proofs:
         question, _ = proofs[0]
-        words += f": {question.condition}, {question.region.norm} ball"
+        region = question.region
+        words += f": {question.condition}, {region.norm} ball{region.clipped}"
     return Verdict(where, ACCEPT, message=words)
 
 

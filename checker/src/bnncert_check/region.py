@@ -82,8 +82,11 @@ class Region:
     def describe(self) -> str:
         if self.norm == "box":
             return "a box"
-        clip = f" within [{self.clip[0]!r}, {self.clip[1]!r}]" if self.clip else ""
-        return f"{self.norm} ball of radius {self.eps!r}{clip}"
+        return f"{self.norm} ball of radius {self.eps!r}{self.clipped}"
+
+    @property
+    def clipped(self) -> str:
+        return f" within [{self.clip[0]!r}, {self.clip[1]!r}]" if self.clip else ""
 
 
 def point_region(point: Array) -> Region:

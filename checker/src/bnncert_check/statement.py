@@ -19,9 +19,12 @@ def statement(manifest: Manifest | None, model: Model, verdicts: Sequence[Verdic
     """Sentences: of which posterior, what was proved, how much, and what was asked."""
     accepted = [verdict for verdict in verdicts if verdict.status == ACCEPT]
     proved = [verdict for verdict in accepted if verdict.claimed is not None]
+    # By their numbers: the index of a line, and its method, are what it calls them.
+    inputs = len({verdict.input for verdict in proved})
     words = [
         f"Posterior of digest {model.posterior_digest}: {len(verdicts)} results read, "
-        f"{len(accepted)} accepted, {len(proved)} of them with a certificate.",
+        f"{len(accepted)} accepted, {len(proved)} of them with a certificate, "
+        f"about {inputs} input{'s' * (inputs != 1)}.",
         *_questions(proved),
     ]
     if manifest is None:

@@ -68,6 +68,7 @@ class Verdict:
     )
     eps: float | None = None
     label: int | None = None
+    input: str | None = None  # digest of x, or of a box's ends
     seconds: float = 0.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from bnncert.laws.proof import _of_references
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
 from bnncert_check.evidence.concentration import Concentration
+from bnncert_check.maps import check_map
 from bnncert_check.verdict import Support
 from checking import cheaply
 from forger.forgery import Forgery, write
@@ -200,6 +202,30 @@ def test_cuts_are_no_deeper_than_their_files_pay_for(tmp_path: Path) -> None:
     law = normal(np.zeros(size), np.zeros(size))
     made = asked(net, law, "concentration", [[1]], evidence=evidence, x=np.zeros(size))
     found = cheaply(lambda: verdict(made, tmp_path))
+    assert (found.status, found.code) == (ERROR, "too-large")
+
+
+def test_cuts_of_a_map_are_no_more_than_their_files_pay_for(tmp_path: Path) -> None:
+    """Each of them makes two ends of the region: 8,000 of 8,000 sides took 1 GB."""
+    size = 8000
+    net = Net((size,), ({"type": "Dense", "inputs": size, "outputs": 1, "bias": False},))
+    law = normal(np.zeros(size), np.ones(size))
+    model = read_model(write(tmp_path / "p.safetensors", law.content(net)))
+    side = {"unit": "", "low": "-1", "high": "1", "center": "0", "scale": "1"}
+    side |= {"lower": (-1.0).hex(), "upper": (1.0).hex()}
+    row = [{"row": [(1.0).hex()], "offset": (0.0).hex()}]
+    about = {
+        "schema": "bnncert-map/1",
+        "digests": {"architecture": model.architecture_digest, "posterior": model.posterior_digest},
+        "at_least": "0.5",
+        "condition": {"text": "", "clauses": [[row]]},
+        "region": [side | {"name": str(k)} for k in range(size)],
+        "cuts": [[2 * k, k, (0.0).hex(), 2 * k + 1, 2 * k + 2] for k in range(size)],
+        "shares": {name: [0.0, 1.0] for name in ("certified", "falsified", "undecided")},
+    }
+    (tmp_path / "map.json").write_text(json.dumps(about))
+    (tmp_path / "cells.jsonl").write_text("")
+    (found,) = cheaply(lambda: list(check_map(tmp_path, model)))
     assert (found.status, found.code) == (ERROR, "too-large")
 
 

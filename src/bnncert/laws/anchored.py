@@ -39,8 +39,9 @@ from bnncert.laws.head import LEAST, Head
 from bnncert.laws.lattice import Atoms, best_rate
 from bnncert.laws.rows import SPARE, Failures, Terms, failures
 
-MANY = 48  # neurons from which on cells are coarser
-FINE, COARSE = (40, 2, 16, 4), (24, 1, 12, 3)  # cells of z and their parts, of v and theirs
+# Cells of z and their parts, of v and theirs, for at most so many neurons.
+COUNTS = {24: (64, 2, 24, 4), 47: (40, 2, 16, 4)}
+COARSE = (24, 1, 12, 3)  # and for more
 ALONG = 16  # cells of ξ, at most
 LINES = 2**17  # of cells of z and of ξ of all neurons: more are too many for a checker to hold
 SIZE, ROOM = 2**15, 2**21  # of the lattice; points of all neurons' lattices together

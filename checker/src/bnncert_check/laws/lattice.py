@@ -180,11 +180,11 @@ def _spread(place: Array, mass: Array, step: float, size: int) -> tuple[Array, f
     lost = float(up(mass[low].sum() * (1 + ROUNDING)))
     mass = np.where(low, 0.0, mass)
     right = mass * np.maximum(exact - index - (ROUNDING + size * UNIT), 0.0)
-    where = (np.where(low, 0, index) % size).astype(np.int64)
+    where = np.where(low, 0, index).astype(np.int64) & (size - 1)  # mod a power of 2
     start = (np.arange(len(place)) * size)[:, None]
     count = len(place) * size
     found = np.bincount((start + where).reshape(-1), (mass - right).reshape(-1), count)
-    found += np.bincount((start + (where + 1) % size).reshape(-1), right.reshape(-1), count)
+    found += np.bincount((start + ((where + 1) & (size - 1))).reshape(-1), right.reshape(-1), count)
     # One mass is added after the other.
     laws: Array = np.asarray(found * (1 + 2 * ROUNDING + 2 * place.shape[-1] * UNIT), np.float64)
     return laws.reshape(len(place), size), lost
