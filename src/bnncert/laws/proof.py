@@ -36,6 +36,7 @@ LINES_FINE, LINES_COARSE = (64, 6, 24, 6), (48, 2, 16, 4)  # the same for lines
 LINES_SIZE, LINES_WIDE = 2**16, 24.0
 LINES_ROOM = 2**21  # points of all neurons' lattices together, which a checker holds
 FEW = 8  # inputs up to which ReLUs may do better one by one
+PAID = 16  # inputs for every row: files of these pay for a checker's work on finer lattices
 ENOUGH = 0.99  # of a bound: anchors are not sought beyond it
 
 
@@ -94,7 +95,8 @@ def _prove_part(
     if not relu or lower.shape[-1] <= FEW:
         found.append(_by_lines(net, own, scaled))
     if relu:
-        found.append(_by_references(own, moving, scaled, wanted))
+        finer = wanted.finer and lower.shape[-1] >= PAID * rows.shape[1]
+        found.append(_by_references(own, moving, scaled, replace(wanted, finer=finer)))
     best = [max(laws, key=lambda law: law.bound) for laws in zip(*found, strict=True)]
     if int(moving.sum()) != 1:
         return best
