@@ -27,6 +27,7 @@ from mutants.evidence_cases import (
 )
 from mutants.graphs_known import graphs
 from mutants.heads_known import heads
+from mutants.joint_values import joint_laws, shared_events
 from mutants.law_values import laws
 from mutants.layer_cases import (
     hidden_cases,
@@ -84,6 +85,8 @@ CHECKS = (
     deep,
     forms,
     correlated,
+    joint_laws,
+    shared_events,
     maps,
     radii,
 )
@@ -94,9 +97,11 @@ OWN = {
     "arithmetic": (sums, steps),
     "correlated": (correlated,),
     "curves": (curve_lines,),
+    "concentration": (shared_events,),
     "deep": (forms, deep),
     "functionals": (heads, graphs),
-    "laws": (laws, line_laws, anchor_laws, falls),
+    "joint": (joint_laws, shared_events),
+    "laws": (laws, line_laws, anchor_laws, falls, shared_events),
     "layers": (curve_lines, splits),
     "linear": (steps, graphs),
     "maps": (maps,),

@@ -160,7 +160,7 @@ def _field(net: Head, way: Track, counts: tuple[int, int, int, int]) -> Field:
 
 
 def _counts(neurons: int) -> tuple[int, int, int, int]:
-    return COARSE if neurons >= MANY else FINE
+    return next((counts for most, counts in COUNTS.items() if neurons <= most), COARSE)
 
 
 def _along(neurons: int) -> int:
