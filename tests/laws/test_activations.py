@@ -195,9 +195,9 @@ def test_where_noise_decides() -> None:
     for std, eps, noisy in (
         (1.0, 0.0, True),
         (1e-3, 0.5, False),
-        (0.04, 2.0, True),
-        (0.04, 4.0, False),
-        (0.02, 2.0, False),
+        (0.04, 4.0, True),
+        (0.04, 5.5, False),
+        (0.02, 4.0, False),
     ):
         posterior = Normal(torch.ones(7).double(), torch.full((7,), std).double())
         region = ball(vector(0.5).reshape(1, 1), eps)
