@@ -17,7 +17,9 @@ from flint import arb, ctx
 from bnncert import Problem, ball, class_robust, half_space, mlp, save_posterior
 from bnncert.evidence.laws import LineLaw as ProvedLines
 from bnncert.evidence.laws import SharedLaw as ProvedLaw
+from bnncert.laws.head import Margins
 from bnncert.laws.proof import prove_laws
+from bnncert.laws.shared import Lattice, Shared, by_blend
 from bnncert.layers import Tanh
 from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
@@ -181,6 +183,66 @@ def test_a_chance_of_0_proves_nothing(desk: Desk) -> None:
 )
 def test_the_form_is_checked(desk: Desk, place: str, value: Any, code: str) -> None:
     assert desk.verdict((place, value)).code == code
+
+
+@pytest.fixture(scope="module")
+def blended(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Narrow weights, whose law blends slopes."""
+    own = problem((6, 8, 3), 0.1, 0)
+    assert isinstance(own.posterior, Normal)
+    posterior = Normal(own.posterior.mean / 1.5, torch.full_like(own.posterior.mean, 0.1))
+    given = Problem(own.network, posterior, own.specification)
+    return Desk(tmp_path_factory.mktemp("blended"), given, upper=False)
+
+
+def test_blends_are_accepted(blended: Desk) -> None:
+    said = blended.header["evidence"]["components"][0]["lower"]["law"]["blends"]
+    assert any(float.fromhex(blend) for blend in said)
+    assert blended.accepted()[0] > 0.4
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (["0x0p0", "0x0p0"], "probability-too-high"),  # not what references were chosen for
+        (["0x1p0"], "malformed"),
+        (["0x1p0", "0x1.0000000000001p0"], "malformed"),
+        (["0x1p0", "-0x1p-1074"], "malformed"),
+        ([1.0, 1.0], "malformed"),
+        ("0x1p0", "malformed"),
+    ],
+)
+def test_other_blends_are_refused(blended: Desk, value: Any, code: str) -> None:
+    assert blended.verdict((f"{LOWER}/law/blends", value)).code == code
+
+
+@pytest.mark.parametrize("blend", [0.25, 0.7, 1.0])
+@pytest.mark.parametrize(
+    ("sizes", "eps", "seed"), [((4, 3, 3), 0.01, 5), ((6, 1, 2), 0.02, 2), ((5, 60, 2), 0.001, 1)]
+)
+def test_any_blend_is_accepted(
+    blend: float,
+    sizes: tuple[int, ...],
+    eps: float,
+    seed: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mean that a checker finds is off by roundings alone."""
+
+    def always(rows: Margins, lattice: Lattice, found: torch.Tensor) -> Shared:
+        return by_blend(rows, lattice, torch.full_like(found, blend))
+
+    monkeypatch.setattr("bnncert.laws.shared.by_blend", always)
+    own = Desk(tmp_path, problem(sizes, eps, seed), upper=False)
+    law = own.header["evidence"]["components"][0]["lower"]["law"]
+    assert law["blends"] == [blend.hex()] * (sizes[-1] - 1)
+    assert own.accepted()[0] > 0
+
+
+def test_lines_blend_no_slopes(blended: Desk) -> None:
+    changed = (f"{LOWER}/law/threshold", "0x1p2")
+    assert blended.verdict(changed).code == "malformed"
 
 
 def test_other_networks_are_refused(desk: Desk, tmp_path: Path) -> None:

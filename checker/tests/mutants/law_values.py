@@ -85,6 +85,7 @@ KNOWN = (
     Known("G", (0, 1, 1, -0.5), WIDE, 0.383, **NOISY, numbers=_numbers(curb=0.01)),
     Known("L", (0, 1, 1, -0.1), WIDE, 0.632, **NOISY, numbers=_numbers(curb=100)),
     Known("g", (0, 1, 1, -0.1), WIDE, 0.632, **NOISY, numbers=_numbers(curb=1e-6)),
+    Known("slopes beyond 1", (0, 0, 1, -1.5), (0, 1, 0, 0), 0.067, blend=-10.0),
     Known("another activation", (0, -1, 1, 0.5), SURE, 0.0, slope=1.0),
     Known("shared noise", (0, 1, 1, -0.5), SURE, 0.7, factor=(0, 0, 0, 1.0)),
 )
