@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from bnncert import Problem, ball, half_space, mlp
+from bnncert import Concentration, Problem, ball, certify, half_space, mlp
 from bnncert.joint.neurons import cells
 from bnncert.joint.search import prove, refute, share
 from bnncert.joint.series import chance
@@ -205,3 +205,16 @@ def test_what_a_series_cannot_say_is_left_to_others(std: float) -> None:
     (found,) = prove(problem, posterior)
     truth = float(normal.sf(0.01 - 0.5)) if std else 1.0
     assert found is None or found.bound <= truth
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_on_a_gpu(eps: float) -> None:
+    for seed in range(20):
+        problem = tiny(seed, (eps,))
+        here, there = (
+            [(found.lower, found.upper) for found in certify(one, Concentration(upper=True))]
+            for one in (problem, problem.to("cuda"))
+        )
+        assert torch.tensor(here).allclose(torch.tensor(there), rtol=0, atol=1e-7), seed

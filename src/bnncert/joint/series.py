@@ -40,7 +40,8 @@ STEPS = 12  # of the ladder at once
 SHARE = 7 / 8  # of a decay along one of two rows, the rest along the other
 DROPPED = 1e-6  # what of its terms those that are left out may come to
 OFF = 1e-11  # of a chance: what quadratures of some neurons may cost
-TOGETHER = 8  # neurons
+TOGETHER = 8  # neurons; on a GPU, where each step is a wait, so many times as many
+WAITING = 8
 CACHE = 2**20  # bytes
 VANISHED, GONE = 60.0, 250.0  # exponents of what is next to nothing, its share of an 8th too
 SPARE = 2.0**-28  # of a chance: what a checker may lose more
@@ -286,7 +287,7 @@ def _series(
     least, off = DROPPED / len(total), 0.0
     # First those that vary most.
     order = (moments(known)[1] * (v**2).sum(0)).argsort(descending=True)
-    for part in torch.split(order, TOGETHER):
+    for part in torch.split(order, TOGETHER * (WAITING if s.is_cuda else 1)):
         alive = total.abs() > least
         off += float(total[~alive].abs().sum())
         total, s = total[alive], s[:, alive]

@@ -25,7 +25,7 @@ AT_ONCE = 2**16  # numbers of some neurons at nodes and frequencies
 RUN, GROWTH = 8, 600.0  # frequencies on end that are found by products; e^GROWTH is a float
 ARITHMETIC = 2.0**-42  # of waves, weights, places and powers of them, of one neuron
 LEFT_OUT = 2.0**-30  # of a series, by frequencies that are left out
-NODES_OF = (2**10, 2**7)  # that a neuron may take at a frequency of one row, and of two
+NODES_OF = (2**10, 2**8)  # that a neuron may take at a frequency of one row, and of two
 OTHERS, FEWEST = 2**16, 2**5  # nodes beside these, and neurons that have no fewer
 
 
@@ -137,7 +137,8 @@ def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
     """Σ weight χ, its real part, and how far it may be off; at: nothing but weights."""
     cut, count = LEFT_OUT / at.value.size, len(neurons.mean)
     left = float(work(count, 1 if len(at.second) == 1 else 2, at.value.size))
-    start, panels = 0, 1
+    # The first neurons, of most frequencies, need most nodes: few of them at once.
+    start, panels = 0, 16
     at = _with_biases(own, at)
     order = _order(own, neurons, at)
     while start < count:
