@@ -201,6 +201,16 @@ def test_blends_are_accepted(blended: Desk) -> None:
     assert blended.accepted()[0] > 0.4
 
 
+def test_laws_without_blends_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they were written before there were any."""
+    monkeypatch.setattr("bnncert.laws.shared.BLENDS", ())
+    own = Desk(tmp_path, problem((6, 8, 2), 0.01, 0), upper=False)
+    assert "blends" not in own.header["evidence"]["components"][0]["lower"]["law"]
+    assert own.accepted()[0] > 0
+    none = f"{LOWER}/law/blends", ["0x0p0"]
+    assert own.verdict(none).supported == own.verdict().supported
+
+
 @pytest.mark.parametrize(
     ("value", "code"),
     [
