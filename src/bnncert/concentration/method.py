@@ -56,11 +56,11 @@ class Concentration:
     mixture).
 
     effort: 0 for plain slopes, 1 to optimise them where that can help and to take the laws of rows
-    where a network has one random hidden layer and noise decides, 2 and 3 to branch and
-    bound too, with at most 1,000 and 20,000 domains per input, or `nodes`, and for finer laws. upper: also search a
-    certified upper bound. time_limit: seconds per input for branch and bound. precision: branch and
-    bound ends where no more than this can be gained, 0.001 unless given. at_least: the probability
-    asked about, where more need not be known.
+    where a network has one random hidden layer and noise decides, 2 and 3 to branch and bound too,
+    with at most 1,000 and 20,000 domains per input, or `nodes`, and for finer laws. upper: also
+    search a certified upper bound. time_limit: seconds per input for branch and bound. precision:
+    branch and bound ends where no more than this can be gained, 0.001 unless given. at_least: the
+    probability asked about, where more need not be known.
 
     >>> import torch
     >>> from bnncert import Concentration, Problem, ball, certify, half_space, mlp

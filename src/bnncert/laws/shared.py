@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from bnncert.laws.rows import Ready, best_rows
 from bnncert.numerics.batching import in_batches
 
 WIDE = 9.0  # of the lattice's window, in standard deviations
-BLENDS = (0.5, 1.0)  # w that are tried beside 0
+BLENDS = (1.0, 0.5)  # w that are tried beside 0
 
 
 @dataclass(frozen=True)
@@ -104,23 +103,39 @@ def prove_shared(rows: Margins, lattice: Lattice, wanted: Wanted) -> list[tuple[
 
 
 def _blended(rows: Margins, lattice: Lattice, found: Shared, enough: float) -> Shared:
-    """Rows that fail noticeably, each with the best of all blends."""
-    count = found.failure.shape[1]
-    noticed = found.open(enough).unsqueeze(-1) & (found.failure > (1 - enough) / count)
-    where = noticed.nonzero(as_tuple=True)
+    """Rows that fail noticeably, each with the best of all blends. Those that nothing is known of
+    come first: while an input has one, nothing is proved of it."""
+    for blend in BLENDS:
+        for known in (False, True):
+            where = _noticed(found, enough, known) & (found.blend != blend)
+            found = _better(rows, lattice, found, where.nonzero(as_tuple=True), blend)
+    return found
+
+
+def _noticed(found: Shared, enough: float, known: bool) -> Tensor:
+    """Of which rows [B, R] another blend may be of use."""
+    unknown = found.failure >= 1
+    if not known:
+        return unknown
+    some = found.failure > (1 - enough) / found.failure.shape[1]
+    return some & (found.open(enough) & ~unknown.any(-1)).unsqueeze(-1)
+
+
+def _better(
+    rows: Margins, lattice: Lattice, found: Shared, where: tuple[Tensor, ...], blend: float
+) -> Shared:
+    """With this blend for those of some rows that do better with it."""
     if not len(where[0]):
         return found
-    there = tuple(index.to(rows.mean.device) for index in where)
+    there = [index.to(rows.mean.device) for index in where]
 
-    def prove(blend: float, part: slice) -> Shared:
+    def prove(part: slice) -> Shared:
         own = rows.alone(*(index[part] for index in there))
         return by_blend(own, lattice, torch.full_like(own.beta, blend))
 
-    for blend in BLENDS:
-        other = _in_parts(partial(prove, blend), rows, 1, lattice, len(where[0]))[:, 0]
-        better = other.failure < found.failure[where]
-        found = found.with_others(tuple(index[better] for index in where), other[better])
-    return found
+    other = _in_parts(prove, rows, 1, lattice, len(where[0]))[:, 0]
+    better = other.failure < found.failure[where]
+    return found.with_others(tuple(index[better] for index in where), other[better])
 
 
 def _finer(rows: Margins, lattice: Lattice, blend: Tensor) -> Shared:
