@@ -4,21 +4,40 @@ pass."""
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from bnncert import Concentration, Problem, Result, certify, save_posterior
+from bnncert import Concentration, Problem, Result, ball, certify, class_robust, mlp, save_posterior
 from bnncert.attack import pgd
 from bnncert.evidence.concentration import Refutation
 from bnncert.laws.upper import refute_by_laws, refute_by_replies, worst_points
 from bnncert.model.specification import Region
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
-from scenarios import draw_many, sample_region
+from scenarios import draw_many, gaussian, sample_region, uniform
 
 DRAWS = 3000
+WIDTHS = (1, 2, 3, 5, 8)
+STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
+
+
+def tiny(seed: int) -> Problem:
+    """One hidden layer of 1 to 8 neurons, σ up to 3, signed, zero or positive centres."""
+    choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    inputs, outputs = choose.randint(1, 3), choose.randint(2, 3)
+    network = mlp(inputs, choose.choice(WIDTHS), outputs)
+    size = network.size
+    std = choose.choice(STDS) * uniform(size, generator=generator)
+    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
+    mean = choose.choice((0.3, 1.0, 2.0)) * gaussian(size, generator=generator)
+    center = choose.choice((0.0, 1.0)) * gaussian(2, inputs, generator=generator)
+    region = ball(center, choose.choice((0.0, 0.01, 0.1, 0.5)))
+    posterior = Normal(mean, std)
+    labels = network.forward(mean, center).argmax(-1)
+    return Problem(network, posterior, class_robust(region, labels, outputs))
 
 
 def robust_share(problem: Problem, seed: int, draws: int = DRAWS) -> Tensor:

@@ -17,7 +17,9 @@ from flint import arb, ctx
 from bnncert import Problem, ball, class_robust, half_space, mlp, save_posterior
 from bnncert.evidence.laws import LineLaw as ProvedLines
 from bnncert.evidence.laws import SharedLaw as ProvedLaw
+from bnncert.laws.head import Margins
 from bnncert.laws.proof import prove_laws
+from bnncert.laws.shared import Lattice, Shared, by_blend
 from bnncert.layers import Tanh
 from bnncert.posteriors.gaussian import LowRankNormal
 from bnncert.posteriors.independent import Normal
@@ -117,7 +119,8 @@ def test_laws_of_certain_neurons_are_accepted(
             law = LineLaw(*common, found.threshold, found.slopes.numpy())
         else:
             theta, y = (part.double().numpy() for part in (found.theta, found.y))
-            law = SharedLaw(*common, found.remainders.numpy(), theta, y)
+            references = found.remainders.numpy(), theta, y
+            law = SharedLaw(*common, *references, tuple(found.blends.tolist()))
         lower, upper = (end.numpy()[0] for end in (spec.region.box.lower, spec.region.box.upper))
         region = Region("linf", x.numpy()[0], 0.01, lower, upper)
         own, rows = model.components[0].posterior, spec.rows[0].numpy()
@@ -184,6 +187,76 @@ def test_the_form_is_checked(desk: Desk, place: str, value: Any, code: str) -> N
     assert desk.verdict((place, value)).code == code
 
 
+@pytest.fixture(scope="module")
+def blended(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Narrow weights, whose law blends slopes."""
+    own = problem((6, 8, 3), 0.1, 0)
+    assert isinstance(own.posterior, Normal)
+    posterior = Normal(own.posterior.mean / 1.5, torch.full_like(own.posterior.mean, 0.1))
+    given = Problem(own.network, posterior, own.specification)
+    return Desk(tmp_path_factory.mktemp("blended"), given, upper=False)
+
+
+def test_blends_are_accepted(blended: Desk) -> None:
+    said = blended.header["evidence"]["components"][0]["lower"]["law"]["blends"]
+    assert any(float.fromhex(blend) for blend in said)
+    assert blended.accepted()[0] > 0.4
+
+
+def test_laws_without_blends_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they were written before there were any."""
+    monkeypatch.setattr("bnncert.laws.shared.BLENDS", ())
+    own = Desk(tmp_path, problem((6, 8, 2), 0.01, 0), upper=False)
+    assert "blends" not in own.header["evidence"]["components"][0]["lower"]["law"]
+    assert own.accepted()[0] > 0
+    none = f"{LOWER}/law/blends", ["0x0p0"]
+    assert own.verdict(none).supported == own.verdict().supported
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (["0x0p0", "0x0p0"], "probability-too-high"),  # not what references were chosen for
+        (["0x1p0"], "malformed"),
+        (["0x1p0", "0x1.0000000000001p0"], "malformed"),
+        (["0x1p0", "-0x1p-1074"], "malformed"),
+        ([1.0, 1.0], "malformed"),
+        ("0x1p0", "malformed"),
+    ],
+)
+def test_other_blends_are_refused(blended: Desk, value: Any, code: str) -> None:
+    assert blended.verdict((f"{LOWER}/law/blends", value)).code == code
+
+
+@pytest.mark.parametrize("blend", [0.25, 0.7, 1.0])
+@pytest.mark.parametrize(
+    ("sizes", "eps", "seed"), [((2, 4, 2), 0.01, 3), ((6, 8, 2), 0.01, 0), ((5, 60, 2), 0.001, 1)]
+)
+def test_any_blend_is_accepted(
+    blend: float,
+    sizes: tuple[int, ...],
+    eps: float,
+    seed: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mean that a checker finds is off by roundings alone."""
+
+    def always(rows: Margins, lattice: Lattice, found: torch.Tensor) -> Shared:
+        return by_blend(rows, lattice, torch.full_like(found, blend))
+
+    monkeypatch.setattr("bnncert.laws.shared.by_blend", always)
+    own = Desk(tmp_path, problem(sizes, eps, seed), upper=False)
+    law = own.header["evidence"]["components"][0]["lower"]["law"]
+    assert law["blends"] == [blend.hex()] * (sizes[-1] - 1)
+    assert own.accepted()[0] > 0
+
+
+def test_lines_blend_no_slopes(blended: Desk) -> None:
+    changed = (f"{LOWER}/law/threshold", "0x1p2")
+    assert blended.verdict(changed).code == "malformed"
+
+
 def test_other_networks_are_refused(desk: Desk, tmp_path: Path) -> None:
     """Shared noise, another activation, a second hidden layer: the theorem speaks of none."""
     law = desk.header["evidence"]["components"][0]["lower"]
@@ -230,7 +303,8 @@ def test_traps(
     choice = Choice(step * factor, math.floor(low / factor), *others)
     empty = np.ones((1, 1))
     assert isinstance(found, ProvedLaw)
-    law = SharedLaw(found.cells, size, (choice,), None, found.remainders.numpy(), empty, empty)
+    references = found.remainders.numpy(), empty, empty
+    law = SharedLaw(found.cells, size, (choice,), None, *references, (0.0,))
     region = Region("linf", np.ones(1), 0.0, np.ones(1), np.ones(1))
     own = model.components[0].posterior
     with np.errstate(all="ignore"):

@@ -185,13 +185,20 @@ def test_relus_of_many_inputs_share_them() -> None:
     (many,) = prove_laws(*relus(9, 0.1))
     assert isinstance(few, LineLaw)
     assert isinstance(many, SharedLaw)
-    assert [field.name for field in fields(many)][-3:] == ["remainders", "theta", "y"]
+    assert [field.name for field in fields(many)][-4:] == ["remainders", "theta", "y", "blends"]
 
 
 def test_where_noise_decides() -> None:
-    """Deviations of 1 at a point; of a thousandth on a box they are no share of what moves."""
+    """Deviations of 1 at a point; of a thousandth on a box they are no share of what moves. Of a
+    twentieth they are some, where the mean network has room for it."""
     network = mlp(1, 2, 1, activation=Tanh())
-    for std, eps, noisy in ((1.0, 0.0, True), (1e-3, 0.5, False)):
+    for std, eps, noisy in (
+        (1.0, 0.0, True),
+        (1e-3, 0.5, False),
+        (0.04, 4.0, True),
+        (0.04, 5.5, False),
+        (0.02, 4.0, False),
+    ):
         posterior = Normal(torch.ones(7).double(), torch.full((7,), std).double())
         region = ball(vector(0.5).reshape(1, 1), eps)
         problem = Problem(network, posterior, half_space(region, vector(1.0), 0.0))

@@ -13,29 +13,19 @@ from torch import Tensor
 from bnncert import Problem, ball, half_space, mlp
 from bnncert.laws.proof import prove_laws
 from bnncert.layers import ReLU, Softplus, Tanh
-from bnncert.model.specification import Specification, class_robust, output_interval
+from bnncert.model.specification import Specification, output_interval
 from bnncert.posteriors.independent import Normal
 from scenarios import gaussian, normal, uniform, vector
-from truth import DRAWS, assert_below, assert_below_truth, refuted_by_laws, robust_share
-
-WIDTHS = (1, 2, 3, 5, 8)
-STDS = (1e-3, 0.05, 0.3, 1.0, 3.0)
-
-
-def tiny(seed: int) -> Problem:
-    """One hidden layer of 1 to 8 neurons, σ up to 3, signed, zero or positive centres."""
-    choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    inputs, outputs = choose.randint(1, 3), choose.randint(2, 3)
-    network = mlp(inputs, choose.choice(WIDTHS), outputs)
-    size = network.size
-    std = choose.choice(STDS) * uniform(size, generator=generator)
-    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
-    mean = choose.choice((0.3, 1.0, 2.0)) * gaussian(size, generator=generator)
-    center = choose.choice((0.0, 1.0)) * gaussian(2, inputs, generator=generator)
-    region = ball(center, choose.choice((0.0, 0.01, 0.1, 0.5)))
-    posterior = Normal(mean, std)
-    labels = network.forward(mean, center).argmax(-1)
-    return Problem(network, posterior, class_robust(region, labels, outputs))
+from truth import (
+    DRAWS,
+    STDS,
+    WIDTHS,
+    assert_below,
+    assert_below_truth,
+    refuted_by_laws,
+    robust_share,
+    tiny,
+)
 
 
 def compared(problem: Problem, share: Tensor, seed: int) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bnncert.laws.proof import _of_references
+from bnncert.laws.proof import PAID, _of_references
 from bnncert_check import ACCEPT, ERROR, CannotCheck, read_model
 from bnncert_check.evidence.concentration import Concentration
 from bnncert_check.maps import check_map
@@ -284,12 +284,17 @@ def test_zonotopes_do_not_take_the_square_of_any_input(tmp_path: Path) -> None:
 
 
 def by_law(
-    neurons: int, cells: tuple[int, int, int, int], size: int, rows: int, eps: float = 0.1
+    neurons: int,
+    cells: tuple[int, int, int, int],
+    size: int,
+    rows: int,
+    eps: float = 0.1,
+    inputs: int = 1,
 ) -> Forgery:
     net = Net(
-        (1,),
+        (inputs,),
         (
-            {"type": "Dense", "inputs": 1, "outputs": neurons, "bias": False},
+            {"type": "Dense", "inputs": inputs, "outputs": neurons, "bias": False},
             {"type": "ReLU"},
             {"type": "Dense", "inputs": neurons, "outputs": 1, "bias": False},
         ),
@@ -299,8 +304,9 @@ def by_law(
     many = np.ones((rows, 1))
     tensors: dict[str, Any] = {"c0.law.numbers": many * [[1.0, -8, 1.0, 1.0, 0.5, 0.1]]}
     tensors["c0.law.remainders"] = many * [[0.1, 1e-3, 1e-4]]
-    tensors |= {f"c0.law.{name}": np.ones((rows, 1), np.float32) for name in ("theta", "y")}
-    posterior = normal(np.ones(2 * neurons), np.ones(2 * neurons))
+    tensors |= {f"c0.law.{name}": np.ones((rows, inputs), np.float32) for name in ("theta", "y")}
+    size = (inputs + 1) * neurons
+    posterior = normal(np.ones(size), np.ones(size))
     return asked(
         net,
         posterior,
@@ -356,15 +362,20 @@ def test_laws_at_a_point_have_no_remainders(tmp_path: Path) -> None:
     assert found.code == "probability-too-high"
 
 
+@pytest.mark.parametrize("finer", [False, True])
 @pytest.mark.parametrize(
     ("neurons", "rows"), [(1, 2), (20, 2), (20, 60), (128, 9), (600, 1), (1000, 2)]
 )
 def test_laws_that_provers_choose_are_paid_for(
-    neurons: int, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    neurons: int, rows: int, finer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside a posterior of one input and one output, which pays for least."""
+    """Beside a posterior of as few inputs as have such a law, and one output, which pays for
+    least."""
     monkeypatch.setattr(Concentration, "supported", lambda *_: Support(0.5, 1.0))
-    found = verdict(by_law(neurons, *_of_references(neurons), rows), tmp_path)
+    lattice = _of_references(neurons)
+    lattice, inputs = (lattice.finer, PAID * rows) if finer else (lattice, 1)
+    made = by_law(neurons, lattice.cells, lattice.size, rows, inputs=inputs)
+    found = verdict(made, tmp_path)
     assert found.status == ACCEPT, found
 
 

@@ -45,6 +45,7 @@ class Known:
     theta: float = 1.0
     y: float = 0.0
     remainder: tuple[float, ...] = (0.1, 1e9, 1e-6)
+    blend: float = 0.0
     slope: float = 0.0  # of the activation below 0
     factor: tuple[float, ...] = field(default=())
 
@@ -84,6 +85,7 @@ KNOWN = (
     Known("G", (0, 1, 1, -0.5), WIDE, 0.383, **NOISY, numbers=_numbers(curb=0.01)),
     Known("L", (0, 1, 1, -0.1), WIDE, 0.632, **NOISY, numbers=_numbers(curb=100)),
     Known("g", (0, 1, 1, -0.1), WIDE, 0.632, **NOISY, numbers=_numbers(curb=1e-6)),
+    Known("slopes beyond 1", (0, 0, 1, -1.5), (0, 1, 0, 0), 0.067, blend=-10.0),
     Known("another activation", (0, -1, 1, 0.5), SURE, 0.0, slope=1.0),
     Known("shared noise", (0, 1, 1, -0.5), SURE, 0.7, factor=(0, 0, 0, 1.0)),
 )
@@ -118,9 +120,8 @@ def _bound(checker: Checker, known: Known) -> float:
     step, low, *others = known.numbers
     choice = checker.laws.lattice.Choice(step, int(low), *others)
     references = (np.array([[number]]) for number in (known.theta, known.y))
-    chosen = law.SharedLaw(
-        known.cells, known.size, (choice,), None, np.array([known.remainder]), *references
-    )
+    remainder, blends = np.array([known.remainder]), (known.blend,)
+    chosen = law.SharedLaw(known.cells, known.size, (choice,), None, remainder, *references, blends)
     posterior = checker.model.Posterior(family, fields)
     try:
         failing = law.failure(model, posterior, region, np.ones((1, 1)), np.zeros(1), chosen)

@@ -23,6 +23,7 @@ from bnncert.evidence.laws import Law
 from bnncert.joint import search as joint
 from bnncert.laws.head import has_form, read_of
 from bnncert.laws.proof import prove_laws
+from bnncert.laws.shared import Wanted
 from bnncert.laws.upper import refute_by_laws, refute_by_replies, worst_points, worthwhile
 from bnncert.model.problem import Problem
 from bnncert.numerics.rounding import ALLOWANCE
@@ -41,6 +42,7 @@ from bnncert.posteriors.independent import Normal
 EFFORTS = (0, 1, 2, 3)
 LAWS = 1  # the least effort that takes the laws of rows
 SETTLED = 1e-3  # of a probability: what laws must improve a proof by
+FINER = 2  # the least effort that takes finer cells and lattices for them
 OPEN = {1: 1e-2, 2: SETTLED, 3: SETTLED}  # and what a proof leaves open for them, by effort
 BRANCHING = 2  # the least effort that branches and bounds
 PRECISION = 1e-3  # of a probability: what is not worth branching for
@@ -54,11 +56,11 @@ class Concentration:
     mixture).
 
     effort: 0 for plain slopes, 1 to optimise them where that can help and to take the laws of rows
-    where a network has one random hidden layer and noise decides, 2 and 3 to branch and
-    bound too, with at most 1,000 and 20,000 domains per input, or `nodes`. upper: also search a
-    certified upper bound. time_limit: seconds per input for branch and bound. precision: branch and
-    bound ends where no more than this can be gained, 0.001 unless given. at_least: the probability
-    asked about, where more need not be known.
+    where a network has one random hidden layer and noise decides, 2 and 3 to branch and bound too,
+    with at most 1,000 and 20,000 domains per input, or `nodes`, and for finer laws. upper: also
+    search a certified upper bound. time_limit: seconds per input for branch and bound. precision:
+    branch and bound ends where no more than this can be gained, 0.001 unless given. at_least: the
+    probability asked about, where more need not be known.
 
     >>> import torch
     >>> from bnncert import Concentration, Problem, ball, certify, half_space, mlp
@@ -187,7 +189,8 @@ class Concentration:
         better = list(found)
         if left:
             part = problem[torch.tensor(left, device=problem.specification.rows.device)]
-            for i, law in zip(left, _laws(part, posterior), strict=True):
+            wanted = Wanted(enough, finer=self.effort >= FINER)
+            for i, law in zip(left, _laws(part, posterior, wanted), strict=True):
                 one = found[i]
                 proof = law if law.bound > one.proof.bound + SETTLED else one.proof
                 better[i] = replace(one, proof=proof, calls=one.calls + 1)
@@ -286,7 +289,7 @@ class _Found:
     interrupted: bool = False
 
 
-def _laws(problem: Problem, posterior: Normal) -> list[Law | Joint]:
+def _laws(problem: Problem, posterior: Normal, wanted: Wanted) -> list[Law | Joint]:
     """At points joint laws where they speak of the activation; else, and where these need
     smoothing, laws of the rows alone and what two of them share."""
     box = problem.specification.region.box
@@ -299,9 +302,8 @@ def _laws(problem: Problem, posterior: Normal) -> list[Law | Joint]:
     left = [i for i in range(len(problem)) if i not in known or _is_smoothed(known[i])]
     if left:
         part = problem[torch.tensor(left, device=points.device)]
-        for i, law in zip(
-            left, joint.share(part, posterior, prove_laws(part, posterior)), strict=True
-        ):
+        laws = joint.share(part, posterior, prove_laws(part, posterior, wanted))
+        for i, law in zip(left, laws, strict=True):
             known[i] = max(known.get(i, law), law, key=lambda one: one.bound)
     return [known[i] for i in range(len(problem))]
 

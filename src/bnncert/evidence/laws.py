@@ -19,6 +19,7 @@ NUMBERS, REMAINDERS, THETA, Y = "numbers", "remainders", "theta", "y"
 THRESHOLD, SLOPES = "threshold", "slopes"
 ALONG, ANCHORS, SPARED = "along", "anchors", "spared"
 REPLY, WEIGHTS, CENTER = "reply", "weights", "center"
+BLENDS, ZERO = "blends", "0x0p0"
 TRUNK, LOWER, UPPER = "trunk", "lower", "upper"
 
 
@@ -43,11 +44,13 @@ class Law:
 @dataclass(frozen=True, eq=False)
 class SharedLaw(Law):
     """Of ReLUs, which share the input's worst case: remainders [R, 3] are share, scale and chance;
-    theta and y [R, inputs], float32, references."""
+    theta and y [R, inputs], float32, references; blends [R], how much of each row's slopes is their
+    mean over z."""
 
     remainders: Tensor
     theta: Tensor
     y: Tensor
+    blends: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +126,8 @@ def write_law(found: Law, prefix: str, tensors: dict[str, Tensor]) -> dict[str, 
     if isinstance(found, ReplyLaw):
         said[REPLY] = [number.hex() for number in found.reply]
         names = [NUMBERS, REMAINDERS, WEIGHTS, CENTER]
+    if isinstance(found, SharedLaw) and bool(found.blends.any()):
+        said[BLENDS] = [blend.hex() for blend in found.blends.tolist()]
     for name in names:
         tensors[f"{prefix}{LAW}.{name}"] = getattr(found, name).clone()
     if found.trunk is not None:
@@ -161,5 +166,6 @@ def _read_rows(value: Any, prefix: str, tensors: Tensors) -> Law:
         threshold, share = map(float.fromhex, said[REPLY])
         chosen = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, WEIGHTS, CENTER))
         return ReplyLaw(*common, (threshold, share), *chosen)
-    own = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
-    return SharedLaw(*common, *own)
+    remainders, theta, y = (tensors[f"{prefix}{LAW}.{name}"] for name in (REMAINDERS, THETA, Y))
+    blends = [float.fromhex(blend) for blend in said.get(BLENDS, [ZERO] * len(remainders))]
+    return SharedLaw(*common, remainders, theta, y, remainders.new_tensor(blends))

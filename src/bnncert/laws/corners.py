@@ -113,9 +113,24 @@ def excess(x: Tensor, s: Tensor) -> Tensor:
     return torch.maximum(mean, x.clamp_min(0))
 
 
-def slopes(rows: Margins, found: References, at: Grid, steps: int = SLOPES) -> Tensor:
+def slopes(
+    rows: Margins, found: References, at: Grid, blend: Tensor, steps: int = SLOPES
+) -> Tensor:
     """α of every cell [..., R, n, K, L]: what loses least at its centre, of a few values where
-    v < 0."""
+    v < 0, blended [..., R] with its mean over z."""
+    return blended(_cheapest(rows, found, at, steps), at, blend)
+
+
+def blended(alpha: Tensor, at: Grid, blend: Tensor) -> Tensor:
+    """(1 - w) α + w E α, the mean over the cells of z: the more of it, the less A varies with z."""
+    mass = at.first.mass.sum(-1)
+    share = (mass / mass.sum(-1, keepdim=True))[..., None, :, :, None]
+    mean = (share * alpha).sum(-2, keepdim=True)
+    w = blend[..., None, None, None]
+    return ((1 - w) * alpha + w * mean).clamp(0, 1)
+
+
+def _cheapest(rows: Margins, found: References, at: Grid, steps: int) -> Tensor:
     v = _middle(at.v).unsqueeze(-2)
     z, rho, mean, noise = (
         x[..., None, :, :, None]

@@ -11,7 +11,7 @@ and β Gaussian: everything independent but z_i and W_i.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import torch
@@ -33,6 +33,8 @@ LEAST, MOST = 2.0**-120, 2.0**100  # of numbers: no product of a few is lost to 
 WIDER, ROUNDED = 2.0**-20, 2.0**-40  # of a box's width, and of its ends
 GRAIN = 2.0**-60
 UNDERFLOW = 2.0**-499  # of a sum or a root of what was too small for a float, generously
+OF_INPUTS = ("mean", "std", "size", "radius", "kappa")
+OF_ROWS = ("v", "s", "v_size", "beta", "beta_std")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,16 @@ class Margins:
         """a_i² = Σ_j r_j² σ_ij², [n]"""
         squared: Tensor = self.radius**2 @ self.variance
         return squared
+
+    def __getitem__(self, inputs: Tensor) -> Margins:
+        """Of some inputs."""
+        names = (*OF_INPUTS, *OF_ROWS)
+        return replace(self, **{name: getattr(self, name)[inputs] for name in names})
+
+    def alone(self, inputs: Tensor, rows: Tensor) -> Margins:
+        """Of pairs [P] of an input and a row: P inputs of one row each."""
+        own = {name: getattr(self, name)[inputs, rows].unsqueeze(1) for name in OF_ROWS}
+        return replace(self[inputs], **own)
 
     def swept(self, weights: Tensor) -> Tensor:
         """Σ_j r_j |w_j| of weights [..., J, n], [..., n]"""

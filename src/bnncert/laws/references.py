@@ -20,7 +20,7 @@ LEAST = 1e-3  # of θ, in units of the largest
 COARSE = 4  # steps of slopes on the way
 
 
-def chosen(rows: Margins, at: Grid) -> References:
+def chosen(rows: Margins, at: Grid, blend: Tensor) -> References:
     """From slopes that are 1 where the mean neuron is open."""
     on = normal_tail(-rows.mean / rows.std).nan_to_num(0.5).unsqueeze(-2)
     first, square = -rows.v * on, (rows.v**2 + rows.s**2) * on
@@ -28,7 +28,7 @@ def chosen(rows: Margins, at: Grid) -> References:
     variance = (square - first**2) @ (rows.weight**2).mT
     found = _with(rows, y, variance, square @ rows.variance.mT)
     for _ in range(PASSES if rows.radius.shape[-1] else 0):
-        found = _improved(rows, at, slopes(rows, found, at, COARSE))
+        found = _improved(rows, at, slopes(rows, found, at, blend, COARSE))
     return found
 
 

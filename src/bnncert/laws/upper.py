@@ -39,7 +39,8 @@ STEPS = 20
 NODES = 32  # of a quadrature
 ROWS = 3  # the nearest to failing, each of which is followed
 WORTH = 1e-3  # of a chance to fail that is worth a bound
-NOISY = 0.1  # standard deviations of a row, in units of what the mean network loses on the region
+# Standard deviations of a row, and its mean, in units of what the mean network loses on the region.
+NOISY, FAINT, AMPLE = 0.1, 0.03, 1.5
 
 
 def moments(activation: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,7 +67,8 @@ def standing(net: Head, x: Tensor, rows: Tensor, offsets: Tensor) -> tuple[Tenso
 
 
 def worthwhile(problem: Problem, posterior: Normal, box: Box) -> list[bool]:
-    """For which inputs noise decides: where a row's deviation is no small share of its loss.
+    """For which inputs noise decides: where a row's deviation is no small share of its loss, or is
+    some and the mean network withstands half as much again.
 
     box: about what the hidden layer reads. No bound rests on it: where others have walked the
     layers before, theirs will do.
@@ -87,7 +89,8 @@ def _noisy(net: Head, rows: Tensor, offsets: Tensor, box: Box) -> list[bool]:
     slope = (rows @ net.out.mT * on.unsqueeze(1)) @ net.weight.mT
     loss = dot(slope.abs(), (box.upper - box.lower) / 2)
     least = (mean / std.clamp_min(1e-300)).amin(-1)
-    found: list[bool] = ((std >= NOISY * loss).all(-1) & (least > -3)).tolist()
+    noisy = (std >= NOISY * loss) | (std >= FAINT * loss) & (mean >= AMPLE * loss)
+    found: list[bool] = (noisy.all(-1) & (least > -3)).tolist()
     return found
 
 

@@ -38,6 +38,7 @@ FARTHEST = 2.0**40  # index of the lattice
 HELD, STEPS = (24 * 4, 12, 6), (32, 1, 1)
 ENDS = 64  # of lines, numbers that are held of a cell of z
 THRESHOLD, TRUNK, ALONG, REPLY = "threshold", "trunk", "along", "reply"
+BLENDS = "blends"
 MOST_DEVIATIONS = 64.0  # of a threshold
 MOST_SHARE = 2.0**20  # of Hölder's inequality, and the least is one by it
 STEEPEST = 2.0**20  # of lines: no product with them is infinite
@@ -56,11 +57,13 @@ def is_reply(value: Any) -> bool:
 
 
 def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | AnchorLaw:
-    law = _members(value, prefix, (), (THRESHOLD, TRUNK, ALONG))
+    law = _members(value, prefix, (), (THRESHOLD, TRUNK, ALONG, BLENDS))
     form = require_form(asked.model, asked.posterior)
     hidden = form.hidden
     if THRESHOLD in law and ALONG in law:
         raise CannotCheck("malformed", f"the law of {prefix!r} has two forms")
+    if BLENDS in law and (THRESHOLD in law or ALONG in law):
+        raise CannotCheck("malformed", f"the law of {prefix!r} has lines and blends slopes")
     if THRESHOLD not in law and ALONG not in law:
         require_relu(form.activation)
     cells, size = _lattice(law, prefix)
@@ -81,7 +84,8 @@ def read_law(value: Any, prefix: str, asked: Asked) -> SharedLaw | LineLaw | Anc
         threshold = _threshold(law[THRESHOLD], prefix)
         slopes = _slopes((hidden.outputs, cells[0], 2), 1, f"{prefix}{LAW}.slopes", asked)
         return LineLaw(*common, trunk, threshold, slopes)
-    return SharedLaw(*common, trunk, *_references(prefix, hidden.inputs, asked))
+    references = _references(prefix, hidden.inputs, asked)
+    return SharedLaw(*common, trunk, *references, _blends(law, prefix, asked))
 
 
 def read_reply(value: Any, prefix: str, asked: Asked) -> ReplyLaw:
@@ -199,6 +203,17 @@ def _references(prefix: str, inputs: int, asked: Asked) -> tuple[Array, Array, A
             "malformed", f"the law of {prefix!r} has a reference that is not positive"
         )
     return remainders, theta, y
+
+
+def _blends(law: dict[str, Any], prefix: str, asked: Asked) -> tuple[float, ...]:
+    """Of every row how much of its slopes is their mean; nothing, where none is named."""
+    if BLENDS not in law:
+        return (0.0,) * asked.rows
+    what = f"the blends of {prefix!r}"
+    found = tuple(exact(one, what) for one in listed(law[BLENDS], what, asked.rows))
+    if not all(0 <= blend <= 1 for blend in found):
+        raise CannotCheck("malformed", f"{what} are not all from 0 to 1")
+    return found
 
 
 def _remainders(prefix: str, asked: Asked) -> Array:

@@ -151,6 +151,14 @@ def slopes(rows: Margins, found: References, at: Grid) -> Array:
     return np.where(v > 0, np.nan_to_num(open_, nan=0.0).clip(0, 1), chosen)
 
 
+def blended(alpha: Array, at: Grid, blend: float) -> Array:
+    """(1 - w) α + w E α, about its mean over z: any numbers in [0, 1] would do."""
+    mass = at.first.mass.sum(-1)
+    share = (mass / mass.sum(-1, keepdims=True))[:, :, None]
+    mean = (share * alpha).sum(-2, keepdims=True)
+    return np.asarray(((1 - blend) * alpha + blend * mean).clip(0, 1))
+
+
 def reference_values(rows: Margins, at: Grid, alpha: Array) -> tuple[Array, Array]:
     """A = -α clip(v) and B = A clip(z - m) at the corners [R, n, K, L, 2, 2]: bilinear on a cell,
     whatever they are."""

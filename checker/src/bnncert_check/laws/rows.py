@@ -18,6 +18,7 @@ from bnncert_check.laws.corners import (
     UNDERFLOW,
     Grid,
     Margins,
+    blended,
     corners,
     grid,
     reference_values,
@@ -55,11 +56,12 @@ class BaseLaw:
 @dataclass(frozen=True)
 class SharedLaw(BaseLaw):
     """Of ReLUs, where neurons share the input's worst case: by row (h, λ, η) of the remainder
-    [R, 3], and references [R, inputs]."""
+    [R, 3], references [R, inputs], and how much of its slopes is their mean over z."""
 
     remainders: Array
     theta: Array
     y: Array
+    blends: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ def _row(own: Margins, theta: Array, y: Array, law: SharedLaw, row: int) -> arb:
     sums: list[Summed] = []
     for part in (own.part(chosen) for chosen in parts(own, law.cells, law.size)):
         found, at = references(part, theta, y), grid_of(part, law.cells, (0.0,))
-        alpha = slopes(part, found, at)
+        alpha = blended(slopes(part, found, at), at, law.blends[row])
         a, b = reference_values(part, at, alpha)
         value, squared = corners(part, found, at, alpha, a, b)
         terms = Terms(value[0], squared[0], at.first, at.second.part(0))
