@@ -24,6 +24,7 @@ from bnncert.numerics.batching import in_batches
 
 WIDE = 9.0  # of the lattice's window, in standard deviations
 BLENDS = (1.0, 0.5)  # w that are tried beside 0
+MOVED = 1.0  # what moves z, in units of its deviation, from which on they are
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,11 @@ def prove_shared(rows: Margins, lattice: Lattice, wanted: Wanted) -> list[tuple[
 def _blended(rows: Margins, lattice: Lattice, found: Shared, enough: float) -> Shared:
     """Rows that fail noticeably, each with the best of all blends. Those that nothing is known of
     come first: while an input has one, nothing is proved of it."""
+    moved = rows.swept(rows.weight).mean(-1) >= MOVED * rows.std.mean(-1)
+    moved = moved.unsqueeze(-1).cpu()
     for blend in BLENDS:
         for known in (False, True):
-            where = _noticed(found, enough, known) & (found.blend != blend)
+            where = moved & _noticed(found, enough, known) & (found.blend != blend)
             found = _better(rows, lattice, found, where.nonzero(as_tuple=True), blend)
     return found
 
