@@ -144,7 +144,9 @@ def summed(own: Sums, neurons: Neurons, at: Series) -> tuple[float, float]:
     while start < count:
         at = at.cropped(cut)
         part = order[start : start + _together(panels, at)]
-        share = left / min(4 * len(part), count - start)  # others will have fewer frequencies
+        # Of one neuron: the more panels, the fewer neurons are taken together, and those after them
+        # will have fewer frequencies.
+        share = left / min(4, count - start)
         mine, those = own.part(part), neurons.part(part)
         a, b = (np.abs(mine.v) * at.largest).sum(0), (mine.deviation * at.largest).sum(0) ** 2
         most = share / (at.value.size * 2 * NODES)
