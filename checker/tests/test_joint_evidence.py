@@ -213,7 +213,7 @@ def test_what_rows_share_counts_once_more_for_every_pair(eps: float, tmp_path: P
     none, two = (float(rows_of_laws.failure(*about, law, pairs)) for pairs in (0, 2))
     each = 4 * (2 * outside() + (ndtr(-2.0) if eps else 0.0))
     assert two - none == pytest.approx(2 * each, rel=1e-6)
-    shared = SharedLaw(*common, np.ones((1, 3)), np.ones((1, 2)), np.zeros((1, 2)))
+    shared = SharedLaw(*common, np.ones((1, 3)), np.ones((1, 2)), np.zeros((1, 2)), (0.0,))
     with np.errstate(all="ignore"):
         none, two = (rows_of_laws.failure(*about, shared, pairs) for pairs in (0, 2))
     assert float(two - none) == pytest.approx(16 * outside(), rel=1e-6)
@@ -419,8 +419,11 @@ def test_opposite_rows_exclude_each_other_if_they_do(tmp_path: Path) -> None:
         assert own.judged(upper=others).code == "rows-not-opposite"
 
 
-def test_one_input_moves_with_anchors_and_pairs(tmp_path: Path) -> None:
-    """Nothing is shared among rows there."""
+def test_one_input_moves_with_anchors_and_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is shared among rows there: what pairs fail together is gained."""
+    monkeypatch.setattr("bnncert.joint.search.THERE", 0.0)
     generator = torch.Generator().manual_seed(0)
     network = mlp(1, 4, 3, activation=Tanh())
     mean = gaussian(network.size, generator=generator)
@@ -430,20 +433,18 @@ def test_one_input_moves_with_anchors_and_pairs(tmp_path: Path) -> None:
     own = Desk(tmp_path, Problem(network, posterior, class_robust(region, label, 3)))
     lower = own.header["evidence"]["components"][0]["lower"]
     assert "along" in lower["law"]
-    before = own.verdict().supported
-    assert before is not None
-    said = lower.get("together", [])
-    k = len(said)
-    assert k < 2
-    if not k:
-        table = np.ones((2, 5)) * [-9, 9, 0, 1.5, 1.5]
-        law = {"rows": [0, 1], "terms": [40, 40]}
-        own.tensors |= {"c0.t0.windows": table, "c0.t0.point": region.center[0].numpy()}
-        own.header["evidence"]["components"][0]["lower"] = lower | {"together": [law]}
-        after = own.verdict()
-        assert after.status == ACCEPT, after
-        assert after.supported is not None
-        assert after.supported[0] > before[0]
+    assert [law["rows"] for law in lower["together"]] in ([[0, 1]], [[1, 0]])
+    together = own.verdict()
+    assert together.status == ACCEPT, together
+    own.header["evidence"]["components"][0]["lower"] = {
+        name: said for name, said in lower.items() if name != "together"
+    }
+    own.tensors = {k: v for k, v in own.tensors.items() if not k.startswith("c0.t0.")}
+    alone = own.verdict()
+    assert alone.code == "probability-too-high"
+    assert together.supported is not None
+    assert alone.supported is not None
+    assert together.supported[0] > alone.supported[0] + 1e-4
 
 
 @pytest.mark.parametrize("kind", ["curve", "deep"])

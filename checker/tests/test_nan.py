@@ -39,6 +39,8 @@ def spoilt(value: Any) -> Any:
     """With NaN for a number, or for the first of an array's."""
     if isinstance(value, float):
         return math.nan
+    if isinstance(value, tuple):
+        return (math.nan, *value[1:])
     changed = value.copy()
     changed.reshape(-1)[0] = math.nan
     return changed
