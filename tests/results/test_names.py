@@ -38,7 +38,7 @@ LISTED = Empirical(NARROW.mean.unsqueeze(0))
         (NARROW, Concentration(), 0.0, ("linear", None)),
         (NARROW, Concentration(upper=True), 1.0, ("linear", None)),
         (NARROW, Concentration(effort=0, upper=True), 4.0, (None, "linear")),
-        (WIDE, Concentration(upper=True), 0.5, ("lines", "lines")),
+        (WIDE, Concentration(upper=True), 0.5, ("lines", "joint")),
         (BOTH, Concentration(), 0.0, ("linear+lines", None)),
         (NARROW, PIE(samples=2), 0.0, ("boxes", None)),
         (LISTED, Enumeration(), 0.0, ("networks", None)),
@@ -67,11 +67,11 @@ def test_lines_and_tables_hold_them(tmp_path: Path, capsys: pytest.CaptureFixtur
     results = certify(Problem(ONE, WIDE, spec), Concentration(upper=True))
     results.save(tmp_path / "out")
     line = json.loads((tmp_path / "out" / "results.jsonl").read_text())
-    assert (line["lower_by"], line["upper_by"]) == ("lines", "lines")
+    assert (line["lower_by"], line["upper_by"]) == ("lines", "joint")
     show_results(results, "a run")
     shown = capsys.readouterr().out
     assert "by" in shown.split()
-    assert "lines" in shown.split()
+    assert "lines/joint" in shown.split()
     assert "calls" not in shown.split()
     show_results([asked(NARROW, PIE(samples=2))], "boxes")
     assert "calls" in capsys.readouterr().out.split()

@@ -25,8 +25,8 @@ AT_ONCE = 2**16  # numbers of some neurons at nodes and frequencies
 RUN, GROWTH = 8, 600.0  # frequencies on end that are found by products; e^GROWTH is a float
 ARITHMETIC = 2.0**-42  # of waves, weights, places and powers of them, of one neuron
 LEFT_OUT = 2.0**-30  # of a series, by frequencies that are left out
-NODES_OF = (2**10, 2**8)  # that a neuron may take at a frequency of one row, and of two
-OTHERS, FEWEST = 2**16, 2**5  # nodes beside these; fewer neurons may take as many as these
+NODES_OF = (2**11, 2**9)  # that a neuron may take at a frequency of one row, and of two
+OTHERS, FEWEST = 2**17, 2**4  # nodes beside these; fewer neurons may take as many as these
 
 
 @dataclass(frozen=True)
