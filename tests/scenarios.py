@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -321,3 +322,16 @@ def mnist(count: int) -> tuple[Tensor, Tensor]:
     with np.load(data_folder() / "mnist_test.npz", allow_pickle=False) as file:
         x, y = file["x"][:count], file["y"][:count]
     return torch.from_numpy(x.reshape(count, -1) / 255.0), torch.from_numpy(y.astype(np.int64))
+
+
+def noisy(
+    choose: random.Random,
+    generator: torch.Generator,
+    size: int,
+    stds: Sequence[float],
+    means: Sequence[float],
+) -> Normal:
+    """Weights of which some are certain, the others as wide as these standard deviations."""
+    std = choose.choice(stds) * uniform(size, generator=generator)
+    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
+    return Normal(choose.choice(means) * gaussian(size, generator=generator), std)

@@ -17,7 +17,7 @@ from bnncert.laws.upper import refute_by_laws, refute_by_replies, worst_points
 from bnncert.model.specification import Region
 from bnncert.posteriors.independent import Normal
 from bnncert_check import ACCEPT, check_certificate, read_model
-from scenarios import draw_many, gaussian, sample_region, uniform
+from scenarios import draw_many, gaussian, noisy, sample_region
 
 DRAWS = 3000
 WIDTHS = (1, 2, 3, 5, 8)
@@ -29,14 +29,10 @@ def tiny(seed: int) -> Problem:
     choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     inputs, outputs = choose.randint(1, 3), choose.randint(2, 3)
     network = mlp(inputs, choose.choice(WIDTHS), outputs)
-    size = network.size
-    std = choose.choice(STDS) * uniform(size, generator=generator)
-    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
-    mean = choose.choice((0.3, 1.0, 2.0)) * gaussian(size, generator=generator)
+    posterior = noisy(choose, generator, network.size, STDS, (0.3, 1.0, 2.0))
     center = choose.choice((0.0, 1.0)) * gaussian(2, inputs, generator=generator)
     region = ball(center, choose.choice((0.0, 0.01, 0.1, 0.5)))
-    posterior = Normal(mean, std)
-    labels = network.forward(mean, center).argmax(-1)
+    labels = network.forward(posterior.mean, center).argmax(-1)
     return Problem(network, posterior, class_robust(region, labels, outputs))
 
 

@@ -24,7 +24,7 @@ from bnncert.layers import Hardtanh, LeakyReLU, PReLU, ReLU, Sigmoid, Tanh
 from bnncert.model.activations import Activation
 from bnncert.model.specification import class_robust, output_interval
 from bnncert.posteriors.independent import Normal
-from scenarios import draw_many, gaussian, normal, uniform, vector
+from scenarios import draw_many, gaussian, noisy, normal, vector
 from truth import DRAWS, accepted_around, assert_below, refuted_by_laws, robust_share
 
 WIDTHS = (1, 2, 3, 5, 8, 24)
@@ -46,14 +46,11 @@ def tiny(seed: int, eps: tuple[float, ...]) -> Problem:
     choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     inputs, outputs = choose.randint(1, 3), choose.randint(2, 4)
     network = mlp(inputs, choose.choice(WIDTHS), outputs, activation=choose.choice(ACTIVATIONS))
-    size = network.size
-    std = choose.choice(STDS) * uniform(size, generator=generator)
-    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
-    mean = choose.choice((0.3, 1.0, 2.0)) * gaussian(size, generator=generator)
+    posterior = noisy(choose, generator, network.size, STDS, (0.3, 1.0, 2.0))
     center = choose.choice((0.0, 1.0)) * gaussian(2, inputs, generator=generator)
     region = ball(center, choose.choice(eps))
-    labels = network.forward(mean, center).argmax(-1)
-    return Problem(network, Normal(mean, std), class_robust(region, labels, outputs))
+    labels = network.forward(posterior.mean, center).argmax(-1)
+    return Problem(network, posterior, class_robust(region, labels, outputs))
 
 
 def posterior_of(problem: Problem) -> Normal:

@@ -22,7 +22,7 @@ from bnncert.methods import Concentration
 from bnncert.model.specification import class_robust
 from bnncert.posteriors.independent import Normal
 from bnncert.report.evidence import in_words
-from scenarios import draw_many, gaussian, uniform, vector, wide_biases
+from scenarios import draw_many, gaussian, noisy, uniform, vector, wide_biases
 
 DRAWS = 20_000
 ZERO = torch.zeros(1, 30).double()
@@ -35,15 +35,12 @@ def tiny(seed: int) -> Problem:
     choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     inputs, outputs = choose.randint(1, 3), choose.randint(2, 3)
     network = mlp(inputs, choose.choice(WIDTHS), outputs)
-    size = network.size
-    std = choose.choice(STDS) * uniform(size, generator=generator)
-    std = torch.where(uniform(size, generator=generator) < 0.15, 0.0, std)
-    mean = choose.choice((0.0, 0.3, 1.0)) * gaussian(size, generator=generator)
+    posterior = noisy(choose, generator, network.size, STDS, (0.0, 0.3, 1.0))
     center = choose.choice((0.0, 0.1, 1.0)) * uniform(1, inputs, generator=generator)
     clip = choose.choice((None, (0.0, 2.0)))
     region = ball(center, choose.choice((0.01, 0.1, 0.5)), clip=clip)
-    labels = network.forward(mean, center).argmax(-1)
-    return Problem(network, Normal(mean, std), class_robust(region, labels, outputs))
+    labels = network.forward(posterior.mean, center).argmax(-1)
+    return Problem(network, posterior, class_robust(region, labels, outputs))
 
 
 def found_for(problem: Problem, most: int = 3) -> Refutation | None:

@@ -294,11 +294,11 @@ def _laws(problem: Problem, posterior: Normal, wanted: Wanted) -> list[Law | Joi
     smoothing, laws of the rows alone and what two of them share."""
     box = problem.specification.region.box
     points = (box.lower == box.upper).flatten(1).all(1)
-    found: dict[int, Joint | None] = {}
+    known: dict[int, Law | Joint] = {}
     if bool(points.any()):
         at = points.nonzero().squeeze(-1)
-        found |= zip(at.tolist(), joint.prove(problem[at], posterior), strict=True)
-    known: dict[int, Law | Joint] = {i: one for i, one in found.items() if one is not None}
+        each = zip(at.tolist(), joint.prove(problem[at], posterior), strict=True)
+        known |= {i: proof for i, proof in each if proof is not None}
     left = [i for i in range(len(problem)) if i not in known or _is_smoothed(known[i])]
     if left:
         part = problem[torch.tensor(left, device=points.device)]

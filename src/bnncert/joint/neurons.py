@@ -73,6 +73,14 @@ def moments(known: Cells) -> tuple[Tensor, Tensor]:
     return mean, known.expected((middle - mean.unsqueeze(-1)) ** 2)
 
 
+def gaussian(own: Setting, known: Cells, rows: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Means and covariances of so many rows, [d] and [d, d]."""
+    v, (mean, variance) = own.v[list(rows)], moments(known)
+    variances, shifts = own.covariances(rows)
+    covariance = (v * variance) @ v.mT + variances @ (variance + mean**2) + shifts
+    return v @ mean + own.beta[list(rows)], covariance
+
+
 def nodes(own: Setting, linear: Tensor, squared: Tensor, most: float) -> Nodes | None:
     """The fewest by which E exp(i s·v̄ f - sᵀCs f²/2) is off by at most so much, of all neurons
     together, where |s·v̄| <= linear and sᵀCs <= squared [n]; none if these are too many.

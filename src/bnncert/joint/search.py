@@ -19,16 +19,15 @@ import torch
 from scipy.stats import multivariate_normal
 from torch import Tensor
 
-from bnncert.attack import project
 from bnncert.evidence.concentration import Refutation
 from bnncert.evidence.joint import Joint, PointLaw
 from bnncert.evidence.laws import AnchorLaw, Law, LineLaw
-from bnncert.joint.neurons import Cells, cells, moments
+from bnncert.joint.neurons import Cells, cells, gaussian
 from bnncert.joint.series import Chance, chance
 from bnncert.joint.setting import applies, setting
 from bnncert.laws.cells import OUTSIDE
 from bnncert.laws.head import head, in_scale, read_at, read_box
-from bnncert.laws.upper import standing
+from bnncert.laws.upper import climbed, standing
 from bnncert.model.problem import Problem
 from bnncert.model.specification import ball
 from bnncert.numerics.rounding import UNIT
@@ -39,7 +38,7 @@ WORTH, THERE = 1e-4, 1e-3  # a chance that two rows fail together at a point; on
 MOST_ROWS = 128
 NEAR = 0.02  # of a chance that is guessed
 FEW = 4  # rows of an upper end, or of pairs on a region
-STEPS = 12  # of a search for a point
+STEPS = tuple(0.5 ** (1 + k / 3) for k in range(12))  # of a search for a point
 ABOVE, BELOW = -1, 1  # a bound of a chance from above, where rows are shifted down; and from below
 
 
@@ -47,13 +46,12 @@ class At:
     """Rows of one input at a point [1, *shape]: their laws, each found once."""
 
     def __init__(self, problem: Problem, posterior: Normal, x: Tensor) -> None:
-        self.net, self.spec, self.point = head(problem.network, posterior), problem.specification, x
+        net, spec = head(problem.network, posterior), problem.specification
         box = read_box(problem.network, posterior, ball(x, 0))
-        ends = box.lower[0], box.upper[0]
-        self.rows, self.offsets = self.spec.rows[0], self.spec.offsets[0]
-        asked = (*(end[None] for end in ends), self.rows[None], self.offsets[None])
-        self.within = bool(in_scale(self.net, *asked)) and len(self.rows) <= MOST_ROWS
-        self.setting = setting(self.net, *ends, self.rows, self.offsets)
+        scaled = in_scale(net, box.lower, box.upper, spec.rows, spec.offsets)
+        self.point, self.rows, self.offsets = x, spec.rows[0], spec.offsets[0]
+        self.within = bool(scaled) and len(self.rows) <= MOST_ROWS
+        self.setting = setting(net, box.lower[0], box.upper[0], self.rows, self.offsets)
         self._found: dict[tuple[tuple[int, ...], int], Chance | None] = {}
 
     @cached_property
@@ -71,26 +69,16 @@ class At:
         against = bool((self.rows[i] == -self.rows[j]).all())
         return against and bool(self.offsets[i] + self.offsets[j] > 0)
 
-    @cached_property
-    def gaussian(self) -> tuple[Tensor, Tensor]:
-        """Means and covariances of all rows, [R] and [R, R], on the processor."""
-        own, (mean, variance) = self.setting, moments(self.cells)
-        second = variance + mean**2
-        noise = (own.rows * (own.out.mT @ second + own.shift)) @ own.rows.mT
-        covariance = (own.v * variance) @ own.v.mT + noise
-        return (own.v @ mean + own.beta).cpu(), covariance.cpu()
-
-    def guess(self, pair: tuple[int, ...]) -> float:
-        """About the chance that these rows fail together, or that one does."""
-        if len(pair) == 2 and self.excluded(pair):
+    def guess(self, rows: tuple[int, ...]) -> float:
+        """About the chance that this row fails, or that these two fail together."""
+        if len(rows) == 2 and self.excluded(rows):
             return 0.0
-        index = list(pair)
-        mean, covariance = self.gaussian[0][index], self.gaussian[1][index][:, index]
-        if len(pair) == 1:
-            return float(normal_tail(mean / covariance.sqrt().clamp_min(1e-300)))
+        mean, covariance = (x.cpu() for x in gaussian(self.setting, self.cells, rows))
+        if len(rows) == 1:
+            return float(normal_tail(mean / covariance[0].sqrt().clamp_min(1e-300)))
         if not bool((covariance.diagonal() > 0).all()):
             # A row that is certain is independent of others.
-            return math.prod(self.guess((row,)) for row in pair)
+            return math.prod(self.guess((row,)) for row in rows)
         law = multivariate_normal(mean.numpy(), covariance.numpy(), allow_singular=True)
         return float(law.cdf([0.0, 0.0]))
 
@@ -186,24 +174,17 @@ def _for_all_rows(law: Law, neurons: int) -> float:
 
 
 def _worst(problem: Problem, posterior: Normal, pair: tuple[int, ...]) -> Tensor:
-    """About where both fail most, as if they were independent: by steps along the gradient's sign
-    that shrink."""
+    """About where both fail most, as if they were independent."""
     net, spec = head(problem.network, posterior), problem.specification
     rows, offsets = spec.rows[:, list(pair)], spec.offsets[:, list(pair)]
-    region = spec.region
-    x = best = region.center
-    most, radius = -math.inf, region.box.upper - region.box.lower
-    for step in range(STEPS + 1):
-        with torch.enable_grad():
-            at = x.detach().requires_grad_()
-            read = read_at(problem.network, posterior, at)
-            mean, std = standing(net, read, rows, offsets)
-            both = torch.special.log_ndtr(-mean / std.clamp_min(1e-300)).sum()
-            (slope,) = torch.autograd.grad(both, at)
-        if float(both.detach()) > most:
-            most, best = float(both.detach()), x
-        x = project(region, (x + radius * 0.5 ** (1 + step / 3) * slope.sign()).unsqueeze(0))[0]
-    return best.detach()
+
+    def failing(x: Tensor) -> tuple[Tensor, Tensor]:
+        read = read_at(problem.network, posterior, x)
+        mean, std = standing(net, read, rows, offsets)
+        both = torch.special.log_ndtr(-mean / std.clamp_min(1e-300)).sum(-1)
+        return both, both
+
+    return climbed(spec.region, failing, STEPS)[1]
 
 
 def refute(

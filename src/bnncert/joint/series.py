@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnncert.joint.neurons import Cells, Nodes, moments, nodes
-from bnncert.joint.setting import Setting, spread
+from bnncert.joint.neurons import Cells, Nodes, gaussian, moments, nodes
+from bnncert.joint.setting import Setting
 from bnncert.laws.cells import OUTSIDE
 from bnncert.numerics.batching import memory_budget
 
@@ -100,7 +100,8 @@ def window(
 ) -> Window | None:
     """The narrowest that the row's law is outside of with a chance of at most `spared`; η in
     deviations of the row."""
-    mean, std = (float(x[row]) for x in spread(own, *moments(known)))
+    mean, variance = (float(x) for x in gaussian(own, known, (row,)))
+    std = math.sqrt(variance)
     if not 0 < std < math.inf:
         return None
     eta = smooth * std

@@ -102,9 +102,3 @@ def setting(net: Head, lower: Tensor, upper: Tensor, rows: Tensor, offsets: Tens
 def _roundings(terms: int) -> float:
     """Of a sum of so many products, and of what is made of it, in units of their magnitudes."""
     return 8 * (terms + 16) * UNIT
-
-
-def spread(own: Setting, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations of all rows [R], by those of f, [n]."""
-    whole = own.v**2 @ variance + own.rows**2 @ (own.out.mT @ (variance + mean**2) + own.shift)
-    return own.v @ mean + own.beta, whole.sqrt()

@@ -7,7 +7,7 @@ Points are sought where a row, taken as Gaussian, fails most; nothing rests on h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -27,7 +27,7 @@ from bnncert.laws.replies import can_reply, refute_by_reply
 from bnncert.model.activations import Activation, ReLU
 from bnncert.model.box import Box
 from bnncert.model.problem import Problem
-from bnncert.model.specification import Specification, ball, opposite
+from bnncert.model.specification import Region, Specification, ball, opposite
 from bnncert.numerics.batching import in_batches
 from bnncert.numerics.products import dot
 from bnncert.numerics.rounding import UNIT
@@ -35,7 +35,7 @@ from bnncert.posteriors.independent import Normal
 
 Read: TypeAlias = Callable[[Tensor], Tensor]  # what the hidden layer reads at points
 
-STEPS = 20
+STEPS = tuple(0.5 ** (1 + k / 4) for k in range(20))  # of a search for a point
 NODES = 32  # of a quadrature
 ROWS = 3  # the nearest to failing, each of which is followed
 WORTH = 1e-3  # of a chance to fail that is worth a bound
@@ -233,26 +233,42 @@ def _worst(net: Head, read: Read, spec: Specification) -> list[Worst]:
 def _descended(
     net: Head, read: Read, spec: Specification, pairs: list[tuple[int, int, int | None]]
 ) -> tuple[list[float], Tensor]:
-    """By steps against the sign of the gradient of a row's mean, in units of its deviation, that
-    shrink; of all points on the way the one where it and its opposite together fail most."""
-    device, region = spec.rows.device, spec.region
+    """Against a row's mean, in units of its deviation; of all points on the way the one where it
+    and its opposite together fail most."""
+    device = spec.rows.device
     both = [(row, row if other is None else other) for _, row, other in pairs]
     where = torch.arange(len(spec), device=device)[:, None], torch.tensor(both, device=device)
     counted = torch.tensor([(True, other is not None) for *_, other in pairs], device=device)
     rows, offsets = spec.rows[where], spec.offsets[where]
+
+    def failing(x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, std = standing(net, read(x), rows, offsets)
+        ratio = mean / std.clamp_min(1e-300)
+        chance = torch.where(counted, torch.special.log_ndtr(-ratio.detach()), -math.inf)
+        return -ratio[:, 0], chance.logsumexp(-1)
+
+    most, best = climbed(spec.region, failing, STEPS)
+    return most.clamp_max(0).exp().tolist(), best
+
+
+def climbed(
+    region: Region, rising: Callable[[Tensor], tuple[Tensor, Tensor]], steps: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """From the centre by steps, in widths of the region, along the sign of what rises; the largest
+    score [B] on the way, and where.
+
+    rising: at points [B, *shape] what is climbed and the score, each [B].
+    """
     x = best = region.center
-    most = torch.full_like(offsets[:, 0], -math.inf)
-    radius = region.box.upper - region.box.lower
-    for step in range(STEPS + 1 if bool(region.eps.any()) else 1):
+    most = torch.full_like(region.eps, -math.inf)
+    width = region.box.upper - region.box.lower
+    for step in (*steps, 0.0) if bool(region.eps.any()) else (0.0,):
         with torch.enable_grad():
             at = x.detach().requires_grad_()
-            mean, std = standing(net, read(at), rows, offsets)
-            ratio = mean / std.clamp_min(1e-300)
-            (slope,) = torch.autograd.grad(ratio[:, 0].sum(), at)
-        chance = torch.where(counted, torch.special.log_ndtr(-ratio.detach()), -math.inf)
-        chance = chance.logsumexp(-1)
-        better = chance > most
-        most = torch.where(better, chance, most)
+            climb, score = rising(at)
+            (slope,) = torch.autograd.grad(climb.sum(), at)
+        better = score.detach() > most
+        most = torch.where(better, score.detach(), most)
         best = torch.where(better.reshape(-1, *[1] * (x.dim() - 1)), x, best)
-        x = project(region, (x - radius * 0.5 ** (1 + step / 4) * slope.sign()).unsqueeze(0))[0]
-    return most.clamp_max(0).exp().tolist(), best
+        x = project(region, (x + width * step * slope.sign()).unsqueeze(0))[0]
+    return most, best
